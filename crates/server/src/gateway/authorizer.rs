@@ -4,19 +4,28 @@ use std::io;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
+use tarn_base::fair_share::{FairShare, Permit};
 use tarn_control::Control;
 use tarn_control::operations::gateway::{self, LoginMatch};
-use tarn_model::ids::InstanceId;
+use tarn_model::ids::{InstanceId, UserId};
 use tarn_ssh::{Authorizer, Denied, Login, Target};
+
+/// How many connections one user may have open at the same time.
+const USER_CONNECTIONS: usize = 128;
+
+/// More than the gateway admits: only the share of a user is a limit here.
+const MAX_CONNECTIONS: usize = 1 << 20;
 
 /// Authorizes logins through the control plane.
 pub(super) struct ControlAuthorizer {
     control: Control,
+    /// The connections of each user.
+    users: FairShare<UserId>,
 }
 
 impl ControlAuthorizer {
     pub(super) fn new(control: Control) -> Self {
-        ControlAuthorizer { control }
+        ControlAuthorizer { control, users: FairShare::new(MAX_CONNECTIONS, USER_CONNECTIONS) }
     }
 
     async fn find_target(&self, login: Login<'_>) -> Result<Arc<dyn Target>, Denied> {
@@ -27,6 +36,7 @@ impl ControlAuthorizer {
         })?;
         match found.ok_or(Denied)? {
             LoginMatch::One(found) => {
+                let permit = if login.proven { Some(self.acquire_permit(&found.user)?) } else { None };
                 if login.proven
                     && let Err(error) = gateway::record(control, &found, fingerprint, login.from).await
                 {
@@ -34,11 +44,21 @@ impl ControlAuthorizer {
                     let (user, instance, from) = (&found.user, &found.instance, login.from);
                     tracing::error!(%error, %user, %instance, %from, fingerprint, "a login could not be recorded");
                 }
-                Ok(Arc::new(InstanceTarget { control: control.clone(), id: found.instance }))
+                Ok(Arc::new(InstanceTarget { control: control.clone(), id: found.instance, _permit: permit }))
             }
             // The key opens each of these instances, so its owner may see their names.
             LoginMatch::Ambiguous(message) => Ok(Arc::new(AmbiguousLogin { message })),
         }
+    }
+}
+
+impl ControlAuthorizer {
+    /// Counts a connection for its user, from whatever address it comes.
+    fn acquire_permit(&self, user: &UserId) -> Result<Permit<UserId>, Denied> {
+        self.users.try_acquire(user, 1).map_err(|_| {
+            tracing::info!(%user, limit = USER_CONNECTIONS, "a login was refused: the user has too many SSH connections");
+            Denied
+        })
     }
 }
 
@@ -63,6 +83,8 @@ impl Authorizer for ControlAuthorizer {
 struct InstanceTarget {
     control: Control,
     id: InstanceId,
+    /// For as long as the connection is open.
+    _permit: Option<Permit<UserId>>,
 }
 
 impl Target for InstanceTarget {

@@ -7,6 +7,8 @@ pub(crate) mod listeners;
 mod logging;
 mod metrics;
 mod object_storage;
+mod plain_http;
+mod process;
 mod reconciler_loops;
 pub(crate) mod tls;
 
@@ -22,7 +24,7 @@ use tarn_control::{Control, Parts, Secrets, bootstrap, reconcilers};
 use tarn_driver::gpus::LOOK_TIMEOUT;
 use tarn_model::ids::fresh_api_key;
 use tarn_objects::Objects;
-use tarn_server::{App, Front, Limits};
+use tarn_server::{App, Front, Limits, Listening};
 use tarn_store::{Database, Store};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -36,12 +38,20 @@ use crate::failure::{Failure, Result};
 /// How long calls and steps in progress may take after a signal.
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(4500);
 
+/// How long the parts of the engine may take to stop, and after that the tasks that are left. Together with
+/// [`process::LAST_MOMENT`], which ends the program in any case, this keeps the promise of ten seconds.
+const STOP_TIMEOUT: Duration = Duration::from_secs(7);
+pub(crate) const TASKS_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// Runs the engine.
 pub(crate) async fn run_engine(config: Config) -> Result<()> {
     logging::start_logging(&config.log, config.log_format)?;
     descriptors::raise_descriptor_limit();
-    // From here on a signal leads to an orderly shutdown.
+    process::keep_memory_private();
+    // From here on a signal leads to an orderly shutdown, which has a limited time.
     let signalled = stop_signals()?;
+    tokio::spawn(process::end_after(stop_signals()?));
+    plain_http::check_new_installation(&config)?;
     data::create_directory(&config.data)?;
     let database = config.database()?;
     let is_only_engine = matches!(database, Database::Sqlite(_));
@@ -49,13 +59,14 @@ pub(crate) async fn run_engine(config: Config) -> Result<()> {
     let listen = config.listen;
     let listener = TcpListener::bind(listen).map_err(|e| Failure::cannot_listen(listen, "--listen", &e))?;
     let tls = match (&config.tls_cert, &config.tls_key) {
-        (Some(cert), Some(key)) => Some(tls::load_tls_config(cert, key)?),
+        (Some(cert), Some(key)) => Some(tls::start_tls(cert, key)?),
         _ => None,
     };
     let s3 = object_storage::listen_s3(&config)?;
     let metrics = config.metrics_listen.map(metrics::start_metrics).transpose()?;
     let store = Store::open(&database, Arc::new(SystemClock), Arc::new(RandomIds)).await;
     let store = store.map_err(|e| Failure::with_cause("cannot open the database", e))?;
+    plain_http::check_installation(&config, &store).await?;
     ensure_administrator(&config, &store).await?;
     let secrets = master_key::load_or_create(&config, &store).await?;
     let gateway = listeners::listen_ssh(&config)?;
@@ -80,7 +91,7 @@ pub(crate) async fn run_engine(config: Config) -> Result<()> {
 
     let (stop, stopped) = watch::channel(false);
     let mut reconcilers = tokio::spawn(reconciler_loops::run_reconcilers(control.clone()));
-    let proxies = listeners::loopback_proxies(&config, &listener, s3.as_ref());
+    let (proxies, to_api, to_s3) = listeners::loopback_proxies(&config, &listener, s3.as_ref());
     let mut proxies = tokio::spawn(tarn_server::serve_loopback_proxies(control.clone(), proxies));
     let mut runner = tokio::spawn(runner.serve(wait_until_stopped(stopped.clone()), DRAIN_TIMEOUT));
     let mut dispatcher = tokio::spawn(dispatcher.serve(wait_until_stopped(stopped.clone()), DRAIN_TIMEOUT));
@@ -98,21 +109,32 @@ pub(crate) async fn run_engine(config: Config) -> Result<()> {
     tokio::spawn(forget_idle_callers(app.clone()));
     let waiting = app.clone();
     if let Some((listener, router)) = metrics {
-        tokio::spawn(tarn_server::serve(listener, router, None, wait_until_stopped(stopped.clone()), DRAIN_TIMEOUT));
+        tokio::spawn(tarn_server::serve(
+            listener,
+            router,
+            Listening::default(),
+            wait_until_stopped(stopped.clone()),
+            DRAIN_TIMEOUT,
+        ));
     }
     print_welcome(&config, &listener, s3.as_ref());
+    let listening = |from_instances| Listening {
+        tls: tls.clone(),
+        trusted_proxies: config.trusted_proxies.iter().copied().collect(),
+        from_instances,
+    };
     let s3_router = object_storage::s3_router(&config, objects.clone());
     let mut s3 = tokio::spawn(object_storage::serve_s3(
         s3,
         s3_router,
-        tls.clone(),
+        listening(to_s3),
         wait_until_stopped(stopped.clone()),
         DRAIN_TIMEOUT,
     ));
     let mut server = tokio::spawn(tarn_server::serve(
         listener,
         tarn_server::router(app),
-        tls,
+        listening(to_api),
         wait_until_stopped(stopped),
         DRAIN_TIMEOUT,
     ));
@@ -129,7 +151,8 @@ pub(crate) async fn run_engine(config: Config) -> Result<()> {
     }
     waiting.stop_waiting();
     let _ = stop.send(true);
-    shut_down([server, s3], &objects, [runner, dispatcher]).await
+    let stopped = tokio::time::timeout(STOP_TIMEOUT, shut_down([server, s3], &objects, [runner, dispatcher])).await;
+    stopped.unwrap_or_else(|_| Err(Failure("a part of the engine did not stop in time; the program ends".to_owned())))
 }
 
 /// Waits until all parts have stopped. If one fails, the others still stop in order, above all the steps of the runner.

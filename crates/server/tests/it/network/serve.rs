@@ -3,6 +3,7 @@
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
+use tarn_server::Listening;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
@@ -21,7 +22,8 @@ async fn start(drain: Duration) -> (World, SocketAddr, oneshot::Sender<()>, Join
     let shutdown = async move {
         let _ = stopped.await;
     };
-    let serving = tokio::spawn(tarn_server::serve(listener, world.router.clone(), None, shutdown, drain));
+    let serving =
+        tokio::spawn(tarn_server::serve(listener, world.router.clone(), Listening::default(), shutdown, drain));
     (world, address, stop, serving)
 }
 
