@@ -42,8 +42,8 @@ def test_admin_login_removes_key_file(tarn, server):
     assert file.exists() and not profiles(tarn).exists()
     said = tarn(f"login --admin {server.data} --engine {server.url}", **OTHERS).text
     assert "admin@localhost" in said and key in profiles(tarn).read_text() and not file.exists()
-    assert "admin key reset" in tarn(f"login --admin {server.data}", code=1, **OTHERS).errors
-    assert "admin@localhost" in tarn("me", **OTHERS).text
+    assert "admin key reset" in tarn(f"login --admin {server.data}", code=1, key=key, **OTHERS).errors
+    assert "admin@localhost" in tarn("me", key=key, **OTHERS).text
 
 
 def test_typed_key_is_not_echoed(tarn, server):
