@@ -35,6 +35,17 @@ def test_login_json_and_xdg_config_home(tarn, server, tmp_path):
     tarn("me", XDG_CONFIG_HOME=place, **OTHERS)
 
 
+def test_admin_login_removes_key_file(tarn, server):
+    """`login --admin` saves the key of the data directory and removes its file; a login that fails leaves it."""
+    file, key = server.data / "admin.key", server.key
+    tarn(f"login --admin {server.data} --engine http://127.0.0.1:1", code=1, **OTHERS)
+    assert file.exists() and not profiles(tarn).exists()
+    said = tarn(f"login --admin {server.data} --engine {server.url}", **OTHERS).text
+    assert "admin@localhost" in said and key in profiles(tarn).read_text() and not file.exists()
+    assert "admin key reset" in tarn(f"login --admin {server.data}", code=1, key=key, **OTHERS).errors
+    assert "admin@localhost" in tarn("me", key=key, **OTHERS).text
+
+
 def test_typed_key_is_not_echoed(tarn, server):
     """A key that is typed at the prompt is not echoed."""
     with tarn.terminal(f"login --engine {server.url}", **OTHERS) as terminal:

@@ -1,24 +1,33 @@
 """The options of `tarn serve`: TLS, metrics, the configuration file, and refusals of invalid ones."""
 
 import re
+import signal
+import socket
+import ssl
+import stat
 import subprocess
 
 import pytest
 import requests
 
 from client import Client
-from support import ENVIRONMENT, Server, free_port, refused_start
+from support import ENVIRONMENT, Server, eventually, free_port, refused_start
 
 
-def test_tls_is_served(tmp_path):
-    """With a certificate the engine serves only TLS; half a configuration is refused."""
-    certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+def write_certificate(certificate, key):
+    """Writes a new certificate for 127.0.0.1 and its key."""
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
          "-subj", "/CN=tarn-test", "-addext", "subjectAltName=IP:127.0.0.1",
          "-addext", "basicConstraints=critical,CA:FALSE", "-keyout", key, "-out", certificate],
         check=True, capture_output=True,
     )  # fmt: skip
+
+
+def test_tls_is_served(tmp_path):
+    """With a certificate the engine serves only TLS; half a configuration is refused."""
+    certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    write_certificate(certificate, key)
     with Server(tmp_path / "data", "--tls-cert", certificate, "--tls-key", key, verify=certificate) as server:
         server.call("GET", "/me", expect=200)
         with pytest.raises(requests.RequestException):
@@ -29,6 +38,57 @@ def test_tls_is_served(tmp_path):
         server.stop()
     refused_start(tmp_path / "other", "--tls-cert", certificate)
     refused_start(tmp_path / "other", "--tls-cert", certificate, "--tls-key", tmp_path / "missing.pem")
+
+
+def test_changed_certificate_is_served(tmp_path):
+    """SIGHUP reads the certificate again, for the API and for S3; one that cannot be used leaves the old one."""
+    certificate, key, other = tmp_path / "cert.pem", tmp_path / "key.pem", tmp_path / "other.pem"
+    write_certificate(certificate, key)
+    with Server(tmp_path / "data", "--tls-cert", certificate, "--tls-key", key, verify=certificate) as server:
+
+        def served():
+            return {ssl.get_server_certificate(("127.0.0.1", port), timeout=5) for port in (server.port, server.s3_port)}
+
+        first = served()
+        write_certificate(other, key)
+        other.replace(certificate)
+        server.process.send_signal(signal.SIGHUP)
+        [second] = eventually(lambda: served() if len(served()) == 1 and served() != first else None)
+        assert ssl.PEM_cert_to_DER_cert(certificate.read_text()) == ssl.PEM_cert_to_DER_cert(second)
+        certificate.write_text("broken")
+        server.process.send_signal(signal.SIGHUP)
+        eventually(lambda: "the previous certificate stays in use" in server.output())
+        assert served() == {second}
+        server.stop()
+
+
+def test_plain_http_must_be_allowed(tmp_path):
+    """A new installation serves plain HTTP on other addresses than loopback only if that is allowed."""
+    for option in ("--listen", "--s3-listen"):
+        said = refused_start(tmp_path / "data", option, f"0.0.0.0:{free_port()}")
+        assert "--tls-cert" in said and "--insecure-http" in said and f"{option} 0.0.0.0" in said, said
+        assert not (tmp_path / "data").exists(), "nothing is created"
+    with Server(tmp_path / "data", "--s3-listen", f"0.0.0.0:{free_port()}", "--insecure-http") as server:
+        server.stop()
+    refused_start(tmp_path / "data", "--s3-listen", f"0.0.0.0:{free_port()}")
+
+
+def test_stop_does_not_wait_for_clients(tmp_path):
+    """SIGTERM ends the engine within ten seconds although clients hang; the engine keeps its data and memory private."""
+    data = tmp_path / "data"
+    data.mkdir(mode=0o755)
+    data.chmod(0o755)
+    with Server(data) as server:
+        assert stat.S_IMODE(data.stat().st_mode) == 0o700 and "had the mode 0755" in server.output()
+        limits = open(f"/proc/{server.process.pid}/limits").read()
+        assert re.search(r"Max core file size +0 ", limits), limits
+        head = f"Host: x\r\nAuthorization: Bearer {server.key}\r\nContent-Length: 100\r\n\r\n{{"
+        with socket.create_connection(("127.0.0.1", server.port)) as hanging, socket.create_connection(
+            ("127.0.0.1", server.s3_port)
+        ) as silent:
+            hanging.sendall(f"POST /storage/create HTTP/1.1\r\n{head}".encode())
+            silent.sendall(b"PUT /bucket/key HTT")
+            assert server.stop() < 10
 
 
 def test_metrics_have_own_listener(tmp_path):

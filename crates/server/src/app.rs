@@ -2,14 +2,22 @@
 
 use std::sync::Arc;
 
+use tarn_base::fair_share::FairShare;
 use tarn_control::Control;
 use tarn_model::Ids;
+use tarn_model::ids::UserId;
 use tokio::sync::watch;
 
 use crate::http::input::body::Validators;
 use crate::http::jobs::SocketLimits;
 use crate::http::middleware::limiter::Limiter;
 use crate::http::middleware::response_cache::ResponseCache;
+
+/// How many connections one user may have open at the same time, whatever their addresses.
+pub(crate) const USER_CONNECTIONS: usize = 1024;
+
+/// More than all listeners admit: only the share of a user is a limit here.
+const MAX_CONNECTIONS: usize = 1 << 20;
 
 /// The rate limit of one API key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +56,8 @@ pub(crate) struct Shared {
     pub(crate) validators: Validators,
     pub(crate) response_cache: ResponseCache,
     pub(crate) sockets: SocketLimits,
+    /// The connections of each user.
+    pub(crate) connections: FairShare<UserId>,
     /// Whether the engine is stopping, so that no call should keep waiting for an event.
     stopping: watch::Sender<bool>,
     ids: Arc<dyn Ids>,
@@ -62,6 +72,7 @@ impl App {
             validators: Validators::from_document(),
             response_cache: ResponseCache::default(),
             sockets: SocketLimits::default(),
+            connections: FairShare::new(MAX_CONNECTIONS, USER_CONNECTIONS),
             stopping: watch::Sender::new(false),
             ids,
         };

@@ -8,41 +8,19 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes, HttpBody};
-use axum_server::accept::{Accept, NoDelayAcceptor};
 use http_body::{Frame, SizeHint};
 use rustix::net::sockopt;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 
-/// Accepts connections and gives them the idle timeout.
-#[derive(Clone, Copy)]
-pub(crate) struct Acceptor {
-    /// How long a peer may read nothing while data waits for it.
-    pub(crate) idle_timeout: Duration,
-}
-
 /// Enables TCP keep-alive: a peer that vanished without closing would otherwise hold its connection for ever while
 /// nothing is written to it.
-fn enable_keep_alive(stream: &TcpStream) -> io::Result<()> {
+pub(crate) fn enable_keep_alive(stream: &TcpStream) -> io::Result<()> {
     sockopt::set_socket_keepalive(stream, true)?;
     sockopt::set_tcp_keepidle(stream, Duration::from_secs(30))?;
     sockopt::set_tcp_keepintvl(stream, Duration::from_secs(10))?;
     Ok(sockopt::set_tcp_keepcnt(stream, 4)?)
-}
-
-impl<S> Accept<TcpStream, S> for Acceptor {
-    type Stream = WriteTimeoutStream<TcpStream>;
-    type Service = S;
-    type Future = std::future::Ready<io::Result<(Self::Stream, S)>>;
-
-    fn accept(&self, stream: TcpStream, service: S) -> Self::Future {
-        let accepted =
-            enable_keep_alive(&stream).and_then(|()| NoDelayAcceptor::new().accept(stream, service).into_inner());
-        std::future::ready(
-            accepted.map(|(stream, service)| (WriteTimeoutStream::new(stream, self.idle_timeout), service)),
-        )
-    }
 }
 
 /// Measures how long there is no progress.
@@ -98,25 +76,35 @@ impl HttpBody for IdleTimeoutBody {
     }
 }
 
-/// A stream that fails when a write makes no progress for the idle timeout.
-pub(crate) struct WriteTimeoutStream<S> {
+/// A stream that fails when nothing arrives at its beginning, or when a write makes no progress.
+pub(crate) struct IdleTimeoutStream<S> {
     stream: S,
+    /// Until the first bytes have arrived.
+    first_read: Option<IdleTimer>,
     timer: IdleTimer,
 }
 
-impl<S> WriteTimeoutStream<S> {
-    fn new(stream: S, idle_timeout: Duration) -> Self {
-        WriteTimeoutStream { stream, timer: IdleTimer::new(idle_timeout) }
+impl<S> IdleTimeoutStream<S> {
+    /// Adds the timeouts of the first read and of every write.
+    pub(crate) fn new(stream: S, first_read: Duration, idle_timeout: Duration) -> Self {
+        let first_read = Some(IdleTimer::new(first_read));
+        IdleTimeoutStream { stream, first_read, timer: IdleTimer::new(idle_timeout) }
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for WriteTimeoutStream<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for IdleTimeoutStream<S> {
     fn poll_read(mut self: Pin<&mut Self>, ctx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(ctx, buffer)
+        let read = Pin::new(&mut self.stream).poll_read(ctx, buffer);
+        let Some(timer) = &mut self.first_read else { return read };
+        let read = timer.poll_progress(ctx, read).map(io::Result::flatten);
+        if read.is_ready() {
+            self.first_read = None;
+        }
+        read
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for WriteTimeoutStream<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for IdleTimeoutStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, ctx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(ctx, bytes);
         self.timer.poll_progress(ctx, written).map(io::Result::flatten)
@@ -159,10 +147,25 @@ mod tests {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (peer, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
-        let (stream, ()) = Acceptor { idle_timeout: Duration::ZERO }.accept(accepted.unwrap().0, ()).await.unwrap();
-        assert!(sockopt::socket_keepalive(&stream.stream).unwrap());
-        assert_eq!(sockopt::tcp_keepidle(&stream.stream).unwrap(), Duration::from_secs(30));
+        let (stream, _) = accepted.unwrap();
+        enable_keep_alive(&stream).unwrap();
+        assert!(sockopt::socket_keepalive(&stream).unwrap());
+        assert_eq!(sockopt::tcp_keepidle(&stream).unwrap(), Duration::from_secs(30));
         drop(peer);
+    }
+
+    /// Only the beginning of a stream has to arrive in time.
+    #[tokio::test(start_paused = true)]
+    async fn silent_peer_times_out() {
+        let (near, mut far) = duplex(16);
+        let mut stream = IdleTimeoutStream::new(near, Duration::from_secs(5), Duration::from_secs(60));
+        far.write_all(b"a").await.unwrap();
+        stream.read_exact(&mut [0]).await.unwrap();
+        let later = tokio::time::timeout(Duration::from_secs(600), stream.read_exact(&mut [0])).await;
+        assert!(later.is_err(), "a later pause is not limited here");
+        let (near, _far) = duplex(16);
+        let mut stream = IdleTimeoutStream::new(near, Duration::from_secs(5), Duration::from_secs(60));
+        assert_eq!(stream.read_exact(&mut [0]).await.unwrap_err().kind(), io::ErrorKind::TimedOut);
     }
 
     /// A slow reader is served, and a peer that does not read is disconnected.
@@ -178,7 +181,7 @@ mod tests {
             }
             far
         });
-        let mut stream = WriteTimeoutStream::new(near, Duration::from_millis(500));
+        let mut stream = IdleTimeoutStream::new(near, Duration::MAX, Duration::from_millis(500));
         stream.write_all(&[1; 1600]).await.unwrap();
         let far = reading.await.unwrap();
         let stuck = stream.write_all(&[2; 1600]).await.unwrap_err();

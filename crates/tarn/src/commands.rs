@@ -74,7 +74,11 @@ pub(crate) fn run_cli(cli: Cli) -> Result<ExitCode> {
         Command::Openapi => return print_openapi().map(|()| ExitCode::SUCCESS),
         Command::Completion { shell } => return print_completion(shell).map(|()| ExitCode::SUCCESS),
         Command::Serve(options) => {
-            return build_runtime()?.block_on(serve::run_engine(Config::load(&options)?)).map(|()| ExitCode::SUCCESS);
+            let runtime = build_runtime()?;
+            let outcome = runtime.block_on(serve::run_engine(Config::load(&options)?));
+            // A task that blocks a thread must not keep the program from ending.
+            runtime.shutdown_timeout(serve::TASKS_TIMEOUT);
+            return outcome.map(|()| ExitCode::SUCCESS);
         }
         Command::Doctor(options) => {
             let runtime = build_runtime()?;

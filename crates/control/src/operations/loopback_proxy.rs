@@ -1,6 +1,8 @@
 //! Which instances have a loopback proxy to the engine, and how to reach it. The proxy grants nothing: a client inside
 //! the instance needs an API key like any other.
 
+use std::net::IpAddr;
+
 use tarn_driver::GuestStream;
 use tarn_model::ids::InstanceId;
 use tarn_store::instances;
@@ -10,6 +12,12 @@ use crate::{Control, Error, Result};
 /// Returns the running instances with their boots.
 pub async fn running(control: &Control) -> Result<Vec<(InstanceId, u32)>> {
     control.store().read(instances::running).await.map_err(Error::from)
+}
+
+/// Returns the address of an instance, if it has one.
+pub async fn address(control: &Control, instance: &InstanceId) -> Result<Option<IpAddr>> {
+    let found = control.store().read(|tx| instances::get(tx, instance)).await.map_err(Error::from)?;
+    Ok(found.and_then(|instance| instance.private_ip?.parse().ok()))
 }
 
 /// Connects to the guest of a running instance. The error is a message for the log.

@@ -5,19 +5,28 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
+use tarn_base::fair_share::{FairShare, Permit};
 use tarn_control::Control;
 use tarn_control::operations::gateway::{self, LoginAccess, LoginMatch};
-use tarn_model::ids::InstanceId;
+use tarn_model::ids::{InstanceId, UserId};
 use tarn_ssh::{Authorizer, Denied, Login, Target};
+
+/// How many connections one user may have open at the same time.
+const USER_CONNECTIONS: usize = 128;
+
+/// More than the gateway admits: only the share of a user is a limit here.
+const MAX_CONNECTIONS: usize = 1 << 20;
 
 /// Authorizes logins through the control plane.
 pub(super) struct ControlAuthorizer {
     control: Control,
+    /// The connections of each user.
+    users: FairShare<UserId>,
 }
 
 impl ControlAuthorizer {
     pub(super) fn new(control: Control) -> Self {
-        ControlAuthorizer { control }
+        ControlAuthorizer { control, users: FairShare::new(MAX_CONNECTIONS, USER_CONNECTIONS) }
     }
 
     async fn find_target(&self, login: Login<'_>) -> Result<Arc<dyn Target>, Denied> {
@@ -28,6 +37,7 @@ impl ControlAuthorizer {
         })?;
         match found.ok_or(Denied)? {
             LoginMatch::One(found) => {
+                let permit = if login.proven { Some(self.acquire_permit(&found.user)?) } else { None };
                 // Watched first: access that ends from here on ends the connection.
                 let access = login.proven.then(|| gateway::hold_access(control, &found, fingerprint, login.from));
                 if login.proven
@@ -37,11 +47,22 @@ impl ControlAuthorizer {
                     let (user, instance, from) = (&found.user, &found.instance, login.from);
                     tracing::error!(%error, %user, %instance, %from, fingerprint, "a login could not be recorded");
                 }
-                Ok(Arc::new(InstanceTarget { control: control.clone(), id: found.instance, access }))
+                let (control, id) = (control.clone(), found.instance);
+                Ok(Arc::new(InstanceTarget { control, id, access, _permit: permit }))
             }
             // The key opens each of these instances, so its owner may see their names.
             LoginMatch::Ambiguous(message) => Ok(Arc::new(AmbiguousLogin { message })),
         }
+    }
+}
+
+impl ControlAuthorizer {
+    /// Counts a connection for its user, from whatever address it comes.
+    fn acquire_permit(&self, user: &UserId) -> Result<Permit<UserId>, Denied> {
+        self.users.try_acquire(user, 1).map_err(|_| {
+            tracing::info!(%user, limit = USER_CONNECTIONS, "a login was refused: the user has too many SSH connections");
+            Denied
+        })
     }
 }
 
@@ -72,6 +93,8 @@ struct InstanceTarget {
     id: InstanceId,
     /// Absent as long as the key was only offered.
     access: Option<LoginAccess>,
+    /// For as long as the connection is open.
+    _permit: Option<Permit<UserId>>,
 }
 
 impl Target for InstanceTarget {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tarn_link::opening::Opened;
 use tarn_link::{Stream, relay};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{sleep, timeout};
 
 /// The timeouts of a forwarded connection.
@@ -26,14 +26,14 @@ pub(super) const TIMEOUTS: Timeouts =
 /// or the connection is idle.
 pub(super) async fn forward_connection(
     (mut reader, mut writer): Opened<Box<dyn Stream>>,
-    connection: TcpStream,
+    connection: impl AsyncRead + AsyncWrite,
     timeouts: Timeouts,
 ) {
     let moved = AtomicU64::new(0);
     let count = |length: usize| {
         moved.fetch_add(length as u64, Ordering::Relaxed);
     };
-    let (mut from, mut to) = connection.into_split();
+    let (mut from, mut to) = tokio::io::split(connection);
     let to_engine = relay::link_to_connection(&mut reader, &mut to, count);
     let to_guest = relay::connection_to_link(&mut from, &mut writer, count);
     tokio::pin!(to_engine, to_guest);
@@ -73,7 +73,7 @@ async fn wait_until_idle(moved: &AtomicU64, idle: Duration) {
 mod tests {
     use tarn_link::{Frame, Purpose, Reader, Reply, Writer, opening};
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadHalf, WriteHalf};
-    use tokio::net::TcpListener;
+    use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
 

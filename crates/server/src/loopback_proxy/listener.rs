@@ -1,5 +1,6 @@
 //! One listener in one instance: kept open, and opened again whenever it was closed.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use tarn_base::backoff;
@@ -8,14 +9,19 @@ use tarn_control::operations::loopback_proxy;
 use tarn_link::opening::{self, Opened};
 use tarn_link::{Endpoint, FromGuest, Purpose, Reply, Stream};
 use tarn_model::ids::InstanceId;
-use tokio::net::TcpStream;
+use tokio::io::DuplexStream;
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::permits::ConnectionPermits;
 use super::{LoopbackProxy, forward};
+use crate::serve::InstanceConnection;
 
-/// How long a guest, or the engine's own listener, may take to reply.
+/// How much of a connection is on its way to the engine's own server, and back.
+const BUFFER_BYTES: usize = 256 << 10;
+
+/// How long a guest, or the engine's own server, may take to reply.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The delay before the listener is opened again.
@@ -35,6 +41,8 @@ type LinkStream = Opened<Box<dyn Stream>>;
 pub(super) struct Listener {
     pub(super) control: Control,
     pub(super) instance: InstanceId,
+    /// The address of the instance, if it is known.
+    pub(super) address: Option<IpAddr>,
     pub(super) proxy: LoopbackProxy,
     pub(super) permits: ConnectionPermits,
 }
@@ -78,11 +86,14 @@ impl Listener {
             // Without a permit no connection is taken: it waits in the instance.
             let permit = self.permits.acquire_permit().await;
             while connections.try_join_next().is_some() {}
-            let (control, instance, address) = (self.control.clone(), self.instance.clone(), self.proxy.address);
+            let (control, engine) = (self.control.clone(), self.proxy.engine.clone());
+            let (near, far) = tokio::io::duplex(BUFFER_BYTES);
+            let incoming = InstanceConnection { stream: far, instance: self.instance.clone(), address: self.address };
             connections.spawn(async move {
                 let connection = async {
-                    if let Err(why) = take_connection(&control, &instance, id, address).await {
-                        tracing::debug!(%instance, %address, why, "a connection from an instance was not forwarded");
+                    let instance = incoming.instance.clone();
+                    if let Err(why) = take_connection(&control, id, near, incoming, &engine).await {
+                        tracing::debug!(%instance, why, "a connection from an instance was not forwarded");
                     }
                 };
                 tokio::join!(connection, sleep(MIN_PERMIT_TIME));
@@ -92,20 +103,19 @@ impl Listener {
     }
 }
 
-/// Takes an announced connection and forwards it to the engine's own listener; the error is for the log.
+/// Takes an announced connection and passes it to the engine's own server; the error is for the log.
 async fn take_connection(
     control: &Control,
-    instance: &InstanceId,
     id: u64,
-    address: std::net::SocketAddr,
+    near: DuplexStream,
+    incoming: InstanceConnection,
+    engine: &mpsc::Sender<InstanceConnection>,
 ) -> Result<(), String> {
-    let (_, stream) = open_stream(control, instance, Purpose::Take { id }).await?;
-    let connection =
-        timeout(REPLY_TIMEOUT, TcpStream::connect(address)).await.map_err(|_| "the engine does not reply")?;
-    let connection = connection.map_err(|e| e.to_string())?;
-    connection.set_nodelay(true).map_err(|e| e.to_string())?;
+    let (_, stream) = open_stream(control, &incoming.instance, Purpose::Take { id }).await?;
+    let taken = timeout(REPLY_TIMEOUT, engine.send(incoming)).await.map_err(|_| "the engine does not reply")?;
+    taken.map_err(|_| "the engine stops")?;
     metrics::counter!("tarn_inside_connections_total").increment(1);
-    forward::forward_connection(stream, connection, forward::TIMEOUTS).await;
+    forward::forward_connection(stream, near, forward::TIMEOUTS).await;
     Ok(())
 }
 

@@ -1,25 +1,28 @@
 //! The loopback proxy: in every running instance the engine is reachable at 127.0.0.1, so that clients and credentials
 //! work there unchanged.
 //!
-//! The engine asks each guest to listen, takes the connections and forwards them to its own listener. So an instance
-//! has no route to the network of the host, and the protocol is the same as outside. A connection gives no access by
-//! itself, and this module must not know what is sent through it. Start reading at [`serve_loopback_proxies`];
-//! `listener` keeps one listener in one instance, `permits` bounds the connections, and `forward` copies the data.
+//! The engine asks each guest to listen, takes the connections and passes them to its own server, where they count for
+//! their instance. So an instance has no route to the network of the host, and the protocol is the same as outside. A
+//! connection gives no access by itself, and this module must not know what is sent through it. Start reading at
+//! [`serve_loopback_proxies`]; `listener` keeps one listener in one instance, `permits` bounds the connections, and
+//! `forward` copies the data.
 
 mod forward;
 mod listener;
 mod permits;
 
 use std::collections::{HashMap, HashSet};
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tarn_control::Control;
 use tarn_control::operations::loopback_proxy;
 use tarn_model::ids::InstanceId;
+use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 
+use crate::serve::InstanceConnection;
 use listener::Listener;
 use permits::{ConnectionPermits, SharedPermits, shared_permits};
 
@@ -33,27 +36,25 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// The lowest port that guests can listen on.
 const FIRST_PORT: u16 = 1024;
 
-/// A listener of the engine, and its port in the instances.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How many connections may wait for the engine's own server.
+const WAITING_CONNECTIONS: usize = 64;
+
+/// A server of the engine, and its port in the instances.
+#[derive(Clone, Debug)]
 pub struct LoopbackProxy {
     /// The port at 127.0.0.1 in every instance.
     pub port_inside: u16,
-    /// Where the engine itself listens.
-    pub address: SocketAddr,
+    /// Where the engine's own server takes connections.
+    engine: mpsc::Sender<InstanceConnection>,
 }
 
 impl LoopbackProxy {
-    /// Returns a proxy to the listener at `listening`, on the same port, or on `otherwise` if guests cannot listen on
-    /// that port.
-    pub fn to(listening: SocketAddr, otherwise: u16) -> LoopbackProxy {
-        let mut address = listening;
-        match listening {
-            SocketAddr::V4(all) if all.ip().is_unspecified() => address.set_ip(Ipv4Addr::LOCALHOST.into()),
-            SocketAddr::V6(all) if all.ip().is_unspecified() => address.set_ip(Ipv6Addr::LOCALHOST.into()),
-            SocketAddr::V4(_) | SocketAddr::V6(_) => {}
-        }
+    /// Returns a proxy to the server that takes the connections of the receiver and listens at `listening`: on the same
+    /// port, or on `otherwise` if guests cannot listen on that port.
+    pub fn to(listening: SocketAddr, otherwise: u16) -> (LoopbackProxy, mpsc::Receiver<InstanceConnection>) {
+        let (engine, connections) = mpsc::channel(WAITING_CONNECTIONS);
         let port_inside = if listening.port() < FIRST_PORT { otherwise } else { listening.port() };
-        LoopbackProxy { port_inside, address }
+        (LoopbackProxy { port_inside, engine }, connections)
     }
 }
 
@@ -101,9 +102,11 @@ fn abort_task(task: &AbortHandle) -> bool {
 
 /// Keeps all proxies of one instance.
 async fn keep_proxies(control: Control, instance: InstanceId, proxies: Vec<LoopbackProxy>, shared: Arc<SharedPermits>) {
+    // Only for the record, so a failed read does not matter.
+    let address = loopback_proxy::address(&control, &instance).await.ok().flatten();
     let listeners = proxies.into_iter().map(|proxy| {
         let permits = ConnectionPermits::new(shared.clone(), &instance, proxy.port_inside);
-        Listener { control: control.clone(), instance: instance.clone(), proxy, permits }.keep_listening()
+        Listener { control: control.clone(), instance: instance.clone(), address, proxy, permits }.keep_listening()
     });
     futures::future::join_all(listeners).await;
 }
@@ -112,17 +115,11 @@ async fn keep_proxies(control: Control, instance: InstanceId, proxies: Vec<Loopb
 mod tests {
     use super::*;
 
-    /// A proxy leads to an address where the engine can be reached.
+    /// A proxy has a port on which guests can listen.
     #[test]
-    fn proxy_leads_to_reachable_address() {
-        for (listening, port_inside, address) in [
-            ("127.0.0.1:7070", 7070, "127.0.0.1:7070"),
-            ("0.0.0.0:8000", 8000, "127.0.0.1:8000"),
-            ("[::]:8000", 8000, "[::1]:8000"),
-            ("192.0.2.7:443", 7070, "192.0.2.7:443"),
-        ] {
-            let proxy = LoopbackProxy { port_inside, address: address.parse().unwrap() };
-            assert_eq!(LoopbackProxy::to(listening.parse().unwrap(), 7070), proxy, "{listening}");
+    fn proxy_has_usable_port() {
+        for (listening, port_inside) in [("127.0.0.1:7070", 7070), ("[::]:8000", 8000), ("192.0.2.7:443", 7070)] {
+            assert_eq!(LoopbackProxy::to(listening.parse().unwrap(), 7070).0.port_inside, port_inside, "{listening}");
         }
     }
 }

@@ -17,6 +17,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use tarn_server::TrustedNetwork;
 use tarn_store::Database;
 
 use crate::failure::{Failure, Result};
@@ -51,6 +52,8 @@ pub(crate) struct Config {
     pub(crate) public_url: Option<String>,
     pub(crate) tls_cert: Option<PathBuf>,
     pub(crate) tls_key: Option<PathBuf>,
+    pub(crate) insecure_http: bool,
+    pub(crate) trusted_proxies: Vec<TrustedNetwork>,
     pub(crate) metrics_listen: Option<SocketAddr>,
     pub(crate) ssh_listen: SocketAddr,
     pub(crate) public_ssh: Option<PublicSsh>,
@@ -89,6 +92,8 @@ impl Default for Config {
             public_url: None,
             tls_cert: None,
             tls_key: None,
+            insecure_http: false,
+            trusted_proxies: Vec::new(),
             metrics_listen: None,
             ssh_listen: SocketAddr::from(([127, 0, 0, 1], 7022)),
             public_ssh: None,
@@ -134,6 +139,7 @@ impl Config {
         config.public_url = public_url.or(config.public_url);
         config.tls_cert = tls_cert.or(config.tls_cert);
         config.tls_key = tls_key.or(config.tls_key);
+        config.insecure_http |= options.insecure_http;
         config.metrics_listen = metrics_listen.or(config.metrics_listen);
         config.ssh_listen = options.ssh_listen.unwrap_or(config.ssh_listen);
         config.public_ssh = options.public_ssh.clone().or(config.public_ssh);
@@ -182,6 +188,16 @@ impl Config {
             (Some(_), None) | (None, Some(_)) => Err(Failure("HTTPS needs both --tls-cert and --tls-key".to_owned())),
             _ => Ok(()),
         }
+    }
+
+    /// The listeners that speak plain HTTP on an address that other hosts can reach, with their options.
+    pub(crate) fn unencrypted_listeners(&self) -> Vec<(&'static str, SocketAddr)> {
+        let s3 = match self.s3_listen {
+            S3Listen::Nowhere => None,
+            S3Listen::At(listen) => Some(("--s3-listen", listen)),
+        };
+        let listeners = std::iter::once(("--listen", self.listen)).chain(s3);
+        listeners.filter(|(_, listen)| self.tls_cert.is_none() && !listen.ip().is_loopback()).collect()
     }
 
     /// The database.
@@ -255,6 +271,25 @@ mod tests {
             assert!(parsed(text).unwrap().check().is_err(), "{text}");
         }
         assert!(parsed("[organization]\nmembers_may_destroy = 'yes'").is_err());
+    }
+
+    #[test]
+    fn unencrypted_listeners_are_found() {
+        let found = |text: &str| parsed(text).unwrap().unencrypted_listeners().len();
+        assert_eq!((found(""), found("listen = '127.1.2.3:1'\ns3_listen = '[::1]:2'")), (0, 0));
+        assert_eq!((found("listen = '0.0.0.0:1'"), found("listen = '[::]:1'\ns3_listen = '192.0.2.1:2'")), (1, 2));
+        assert_eq!(found("listen = '0.0.0.0:1'\ns3_listen = '192.0.2.1:2'\ntls_cert = 'a'\ntls_key = 'b'"), 0);
+        assert_eq!(found("s3_listen = 'none'"), 0);
+    }
+
+    #[test]
+    fn trusted_proxies_are_checked() {
+        let config = parsed("trusted_proxies = ['10.0.0.0/8', '192.0.2.7', '2001:db8::/32']").unwrap();
+        let shown: Vec<String> = config.trusted_proxies.iter().map(ToString::to_string).collect();
+        assert_eq!(shown, ["10.0.0.0/8", "192.0.2.7/32", "2001:db8::/32"]);
+        for wrong in ["'proxy'", "'10.0.0.1/8'", "7"] {
+            assert!(parsed(&format!("trusted_proxies = [{wrong}]")).is_err(), "{wrong}");
+        }
     }
 
     #[test]

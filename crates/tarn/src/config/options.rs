@@ -41,6 +41,9 @@ pub(crate) struct ServeOptions {
     /// Private key in PEM, for HTTPS
     #[arg(long, env = "TARN_TLS_KEY", value_name = "FILE")]
     pub(super) tls_key: Option<PathBuf>,
+    /// Allow plain HTTP on addresses that other hosts can reach, for example behind a proxy that terminates TLS
+    #[arg(long, env = "TARN_INSECURE_HTTP")]
+    pub(super) insecure_http: bool,
     /// Address of the Prometheus metrics [default: none are served]
     #[arg(long, env = "TARN_METRICS_LISTEN", value_name = "ADDR")]
     pub(super) metrics_listen: Option<SocketAddr>,

@@ -3,8 +3,8 @@
 pub(crate) mod master_key;
 pub(crate) mod ownership_mark;
 
-use std::fs::{File, OpenOptions, TryLockError};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs::{File, OpenOptions, Permissions, TryLockError};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -12,10 +12,21 @@ use tarn_base::files;
 
 use crate::failure::{Failure, Result};
 
-/// Creates the directory unless it exists.
+/// The mode of the directory: it holds the database and keys.
+const PRIVATE: u32 = 0o700;
+
+/// Creates the directory unless it exists, and closes it to other users.
 pub(crate) fn create_directory(data: &Path) -> Result<()> {
-    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(data);
-    made.map_err(|e| Failure::with_cause(format!("cannot create the data directory {}", data.display()), e))
+    let shown = data.display();
+    let made = std::fs::DirBuilder::new().recursive(true).mode(PRIVATE).create(data);
+    made.map_err(|e| Failure::with_cause(format!("cannot create the data directory {shown}"), e))?;
+    let failed = |e| Failure::with_cause(format!("cannot close the data directory {shown} to other users"), e);
+    let mode = std::fs::metadata(data).map_err(failed)?.permissions().mode() & 0o7777;
+    if mode != PRIVATE {
+        std::fs::set_permissions(data, Permissions::from_mode(PRIVATE)).map_err(failed)?;
+        tracing::warn!("the data directory {shown} had the mode {mode:04o}; it is closed to other users now");
+    }
+    Ok(())
 }
 
 /// The number of tries to lock the directory, and the pause between them.
@@ -67,4 +78,24 @@ pub(crate) fn prepare_secret(place: &Path, secret: &str) -> Result<PathBuf> {
 pub(crate) fn publish_secret(prepared: &Path, place: &Path) -> Result<()> {
     let published = files::publish_file(prepared, place);
     published.map_err(|e| Failure::with_cause(format!("cannot write {}", place.display()), e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The data directory is private, whatever it was before.
+    #[test]
+    fn data_directory_is_private() {
+        let place = tempfile::tempdir().unwrap();
+        for (name, before) in [("new", None), ("open", Some(0o755)), ("shared", Some(0o1777))] {
+            let data = place.path().join(name);
+            if let Some(mode) = before {
+                std::fs::create_dir(&data).unwrap();
+                std::fs::set_permissions(&data, Permissions::from_mode(mode)).unwrap();
+            }
+            create_directory(&data).unwrap();
+            assert_eq!(std::fs::metadata(&data).unwrap().permissions().mode() & 0o7777, PRIVATE, "{name}");
+        }
+    }
 }

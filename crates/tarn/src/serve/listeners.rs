@@ -3,7 +3,8 @@
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 
 use tarn_control::SshEndpoint;
-use tarn_server::LoopbackProxy;
+use tarn_server::{InstanceConnection, LoopbackProxy};
+use tokio::sync::mpsc;
 
 use crate::config::{Config, DriverName};
 use crate::failure::{Failure, Result};
@@ -24,14 +25,23 @@ pub(crate) fn listen_ssh(config: &Config) -> Result<Option<TcpListener>> {
     }
 }
 
-/// The loopback proxies inside every instance: the API, and S3 if it is served. The fake driver has none.
-pub(crate) fn loopback_proxies(config: &Config, api: &TcpListener, s3: Option<&TcpListener>) -> Vec<LoopbackProxy> {
+/// The connections from inside the instances, which a server takes.
+pub(crate) type FromInstances = Option<mpsc::Receiver<InstanceConnection>>;
+
+/// The loopback proxies inside every instance: the API, and S3 if it is served. The fake driver has none. Also returns
+/// the connections to the API and to S3.
+pub(crate) fn loopback_proxies(
+    config: &Config,
+    api: &TcpListener,
+    s3: Option<&TcpListener>,
+) -> (Vec<LoopbackProxy>, FromInstances, FromInstances) {
     match config.driver {
-        DriverName::Fake => Vec::new(),
+        DriverName::Fake => (Vec::new(), None, None),
         DriverName::Local => {
-            let api = LoopbackProxy::to(api.local_addr().unwrap_or(config.listen), API_INSIDE);
+            let (api, to_api) = LoopbackProxy::to(api.local_addr().unwrap_or(config.listen), API_INSIDE);
             let s3 = s3.and_then(|listener| listener.local_addr().ok()).map(|s3| LoopbackProxy::to(s3, S3_INSIDE));
-            std::iter::once(api).chain(s3).collect()
+            let (s3, to_s3) = s3.unzip();
+            (std::iter::once(api).chain(s3).collect(), Some(to_api), to_s3)
         }
     }
 }

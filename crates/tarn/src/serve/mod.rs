@@ -7,6 +7,8 @@ pub(crate) mod listeners;
 mod logging;
 mod metrics;
 mod object_storage;
+mod plain_http;
+mod process;
 mod reconciler_loops;
 pub(crate) mod tls;
 
@@ -23,7 +25,7 @@ use tarn_driver::gpus::LOOK_TIMEOUT;
 use tarn_model::access::Policy;
 use tarn_model::ids::fresh_api_key;
 use tarn_objects::Objects;
-use tarn_server::{App, Front, Limits};
+use tarn_server::{App, Front, Limits, Listening};
 use tarn_store::{Database, Store, installation};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -37,12 +39,20 @@ use crate::failure::{Failure, Result};
 /// How long calls and steps in progress may take after a signal.
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(4500);
 
+/// How long the parts of the engine may take to stop, and after that the tasks that are left. Together with
+/// [`process::LAST_MOMENT`], which ends the program in any case, this keeps the promise of ten seconds.
+const STOP_TIMEOUT: Duration = Duration::from_secs(7);
+pub(crate) const TASKS_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// Runs the engine.
 pub(crate) async fn run_engine(config: Config) -> Result<()> {
     logging::start_logging(&config.log, config.log_format)?;
     descriptors::raise_descriptor_limit();
-    // From here on a signal leads to an orderly shutdown.
+    process::keep_memory_private();
+    // From here on a signal leads to an orderly shutdown, which has a limited time.
     let signalled = stop_signals()?;
+    tokio::spawn(process::end_after(stop_signals()?));
+    plain_http::check_new_installation(&config)?;
     data::create_directory(&config.data)?;
     let database = config.database()?;
     let is_only_engine = matches!(database, Database::Sqlite(_));
@@ -50,13 +60,14 @@ pub(crate) async fn run_engine(config: Config) -> Result<()> {
     let listen = config.listen;
     let listener = TcpListener::bind(listen).map_err(|e| Failure::cannot_listen(listen, "--listen", &e))?;
     let tls = match (&config.tls_cert, &config.tls_key) {
-        (Some(cert), Some(key)) => Some(tls::load_tls_config(cert, key)?),
+        (Some(cert), Some(key)) => Some(tls::start_tls(cert, key)?),
         _ => None,
     };
     let s3 = object_storage::listen_s3(&config)?;
     let metrics = config.metrics_listen.map(metrics::start_metrics).transpose()?;
     let store = Store::open(&database, Arc::new(SystemClock), Arc::new(RandomIds)).await;
     let store = store.map_err(|e| Failure::with_cause("cannot open the database", e))?;
+    plain_http::check_installation(&config, &store).await?;
     ensure_administrator(&config, &store).await?;
     log_changed_defaults(&config, &store).await?;
     let secrets = master_key::load_or_create(&config, &store).await?;
@@ -82,7 +93,7 @@ pub(crate) async fn run_engine(config: Config) -> Result<()> {
 
     let (stop, stopped) = watch::channel(false);
     let mut reconcilers = tokio::spawn(reconciler_loops::run_reconcilers(control.clone()));
-    let proxies = listeners::loopback_proxies(&config, &listener, s3.as_ref());
+    let (proxies, to_api, to_s3) = listeners::loopback_proxies(&config, &listener, s3.as_ref());
     let mut proxies = tokio::spawn(tarn_server::serve_loopback_proxies(control.clone(), proxies));
     let mut runner = tokio::spawn(runner.serve(wait_until_stopped(stopped.clone()), DRAIN_TIMEOUT));
     let mut dispatcher = tokio::spawn(dispatcher.serve(wait_until_stopped(stopped.clone()), DRAIN_TIMEOUT));
@@ -100,24 +111,35 @@ pub(crate) async fn run_engine(config: Config) -> Result<()> {
     tokio::spawn(forget_idle_callers(app.clone()));
     let waiting = app.clone();
     if let Some((listener, router)) = metrics {
-        tokio::spawn(tarn_server::serve(listener, router, None, wait_until_stopped(stopped.clone()), DRAIN_TIMEOUT));
+        tokio::spawn(tarn_server::serve(
+            listener,
+            router,
+            Listening::default(),
+            wait_until_stopped(stopped.clone()),
+            DRAIN_TIMEOUT,
+        ));
     }
     if let Some(limit) = config.settings().limits.waiting() {
         tracing::info!(limit, "further clusters of an organization are refused while this many wait for capacity");
     }
     print_welcome(&config, &listener, s3.as_ref());
+    let listening = |from_instances| Listening {
+        tls: tls.clone(),
+        trusted_proxies: config.trusted_proxies.iter().copied().collect(),
+        from_instances,
+    };
     let s3_router = object_storage::s3_router(&config, objects.clone());
     let mut s3 = tokio::spawn(object_storage::serve_s3(
         s3,
         s3_router,
-        tls.clone(),
+        listening(to_s3),
         wait_until_stopped(stopped.clone()),
         DRAIN_TIMEOUT,
     ));
     let mut server = tokio::spawn(tarn_server::serve(
         listener,
         tarn_server::router(app),
-        tls,
+        listening(to_api),
         wait_until_stopped(stopped),
         DRAIN_TIMEOUT,
     ));
@@ -134,11 +156,15 @@ pub(crate) async fn run_engine(config: Config) -> Result<()> {
     }
     waiting.stop_waiting();
     let _ = stop.send(true);
-    let shut_down = shut_down([server, s3], &objects, [runner, dispatcher]).await;
-    if let Err(error) = reconcilers::access_records::store(&recorded).await {
-        tracing::warn!(%error, "the last uses of API keys and refused logins could not be stored");
-    }
-    shut_down
+    let stopping = async {
+        let outcome = shut_down([server, s3], &objects, [runner, dispatcher]).await;
+        if let Err(error) = reconcilers::access_records::store(&recorded).await {
+            tracing::warn!(%error, "the last uses of API keys and refused logins could not be stored");
+        }
+        outcome
+    };
+    let stopped = tokio::time::timeout(STOP_TIMEOUT, stopping).await;
+    stopped.unwrap_or_else(|_| Err(Failure("a part of the engine did not stop in time; the program ends".to_owned())))
 }
 
 /// Waits until all parts have stopped. If one fails, the others still stop in order, above all the steps of the runner.

@@ -14,10 +14,10 @@ use axum::extract::Request;
 use axum::http::{Method, StatusCode};
 use axum::middleware::{Next, from_fn};
 use axum::response::Response;
-use rustls::ServerConfig;
 use tarn_control::Secrets;
 use tarn_model::access::Policy;
 use tarn_objects::{Components, Objects, Settings, s3};
+use tarn_server::Listening;
 use tarn_store::Store;
 use tokio::time::Instant;
 
@@ -96,12 +96,12 @@ pub(crate) fn s3_router(config: &Config, objects: Objects) -> Router {
 pub(crate) async fn serve_s3(
     listener: Option<TcpListener>,
     router: Router,
-    tls: Option<ServerConfig>,
+    listening: Listening,
     shutdown: impl Future<Output = ()> + Send + 'static,
     drain: Duration,
 ) -> io::Result<()> {
     match listener {
-        Some(listener) => tarn_server::serve(listener, router, tls, shutdown, drain).await,
+        Some(listener) => tarn_server::serve(listener, router, listening, shutdown, drain).await,
         None => {
             shutdown.await;
             Ok(())

@@ -6,14 +6,16 @@ use std::sync::Arc;
 use axum::body::HttpBody;
 use axum::extract::{Request, State};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::Response;
 use tarn_control::Caller;
 
 use crate::App;
+use crate::app::USER_CONNECTIONS;
 use crate::http::middleware::observe::CallRecord;
 use crate::http::output::failure::Failure;
+use crate::serve::ConnectionOfCall;
 
 /// Finds the user of the key and applies the rate limit.
 pub(crate) async fn authenticate(
@@ -28,12 +30,20 @@ pub(crate) async fn authenticate(
         caller = record.identify(caller);
     }
     app.shared.limiter.take_token(&caller.key).map_err(Failure::too_many)?;
+    if let Some(ConnectionOfCall(connection)) = request.extensions().get() {
+        connection.assign_to(&caller.user.id, &app.shared.connections).map_err(|_| too_many_connections())?;
+    }
     if request.method().is_safe() && !request.body().is_end_stream() {
         let message = "this call takes no body; use the path and the query";
         return Err(Failure::invalid("unexpected_body", message));
     }
     request.extensions_mut().insert(caller);
     Ok(next.run(request).await)
+}
+
+fn too_many_connections() -> Failure {
+    let message = format!("you have {USER_CONNECTIONS} connections open, which is the limit; close some");
+    Failure::new(StatusCode::TOO_MANY_REQUESTS, "too_many_connections", message)
 }
 
 /// Returns the API key of the `Authorization` header.

@@ -9,11 +9,11 @@ use std::time::Duration;
 use tarn_driver::{Error, GuestStream};
 use tarn_guest::{Children, Guest, Settings};
 use tarn_model::ids::InstanceId;
-use tarn_server::{LoopbackProxy, serve_loopback_proxies};
+use tarn_server::{InstanceConnection, LoopbackProxy, serve_loopback_proxies};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 use crate::support::harness::{World, usual};
@@ -74,8 +74,9 @@ impl Lab {
         let world = World::with_setup(usual()).await;
         world.driver.dial_guests(dial);
         let heard = Arc::new(AtomicUsize::new(0));
-        let proxy = LoopbackProxy { port_inside: free_port(), address: answering(heard.clone()).await };
-        let engine = tokio::spawn(serve_loopback_proxies(world.control.clone(), vec![proxy]));
+        let (proxy, connections) = LoopbackProxy::to(SocketAddr::from(([127, 0, 0, 1], free_port())), 0);
+        tokio::spawn(answer(connections, heard.clone()));
+        let engine = tokio::spawn(serve_loopback_proxies(world.control.clone(), vec![proxy.clone()]));
         Lab { world, proxy, engine, life, dials, heard, _root: root }
     }
 
@@ -99,25 +100,20 @@ fn root() -> TempDir {
     root
 }
 
-/// Stands for the engine's own listener: returns each word as a question, until the connection ends.
-async fn answering(heard: Arc<AtomicUsize>) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    tokio::spawn(async move {
-        loop {
-            let (mut stream, _) = listener.accept().await.unwrap();
-            let heard = heard.clone();
-            tokio::spawn(async move {
-                let mut words = Vec::new();
-                while let Ok(count @ 1..) = stream.read_buf(&mut words).await {
-                    heard.fetch_add(count, Ordering::Relaxed);
-                }
-                words.push(b'?');
-                let _ = stream.write_all(&words).await;
-            });
-        }
-    });
-    address
+/// Stands for the engine's own server: returns each word as a question, until the connection ends.
+async fn answer(mut connections: mpsc::Receiver<InstanceConnection>, heard: Arc<AtomicUsize>) {
+    while let Some(InstanceConnection { mut stream, address, .. }) = connections.recv().await {
+        assert!(address.is_some(), "the address of the instance is known");
+        let heard = heard.clone();
+        tokio::spawn(async move {
+            let mut words = Vec::new();
+            while let Ok(count @ 1..) = stream.read_buf(&mut words).await {
+                heard.fetch_add(count, Ordering::Relaxed);
+            }
+            words.push(b'?');
+            let _ = stream.write_all(&words).await;
+        });
+    }
 }
 
 /// A free port that no other process gets by chance: the kernel assigns ports so low only on request, and each process
@@ -185,7 +181,7 @@ async fn stopped_engine_leaves_no_listener() {
     lab.engine.abort();
     let port = lab.proxy.port_inside;
     eventually("the port is free", async || std::net::TcpListener::bind(("127.0.0.1", port)).is_ok()).await;
-    tokio::spawn(serve_loopback_proxies(lab.world.control.clone(), vec![lab.proxy]));
+    tokio::spawn(serve_loopback_proxies(lab.world.control.clone(), vec![lab.proxy.clone()]));
     lab.until_open(true).await;
 }
 

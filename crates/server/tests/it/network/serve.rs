@@ -4,6 +4,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
 use serde_json::json;
+use tarn_server::Listening;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
@@ -22,7 +23,8 @@ async fn start(drain: Duration) -> (World, SocketAddr, oneshot::Sender<()>, Join
     let shutdown = async move {
         let _ = stopped.await;
     };
-    let serving = tokio::spawn(tarn_server::serve(listener, world.router.clone(), None, shutdown, drain));
+    let serving =
+        tokio::spawn(tarn_server::serve(listener, world.router.clone(), Listening::default(), shutdown, drain));
     (world, address, stop, serving)
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use futures::{SinkExt, StreamExt};
 use serde_json::{Value, json};
+use tarn_server::Listening;
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio_tungstenite::tungstenite::Message;
@@ -29,7 +30,13 @@ impl Served {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let router = world.router.clone();
-        let serving = tokio::spawn(tarn_server::serve(listener, router, None, std::future::pending(), Duration::ZERO));
+        let serving = tokio::spawn(tarn_server::serve(
+            listener,
+            router,
+            Listening::default(),
+            std::future::pending(),
+            Duration::ZERO,
+        ));
         Served { address, serving }
     }
 

@@ -53,7 +53,7 @@ fn check_usable(cert: &Path, key: &Path) -> Finding {
 
 fn check_validity(cert: &[u8], now: Time) -> Finding {
     const CHECK: &str = "certificate.valid";
-    let todo = "renew it and restart the engine, which reads its certificate only at start";
+    let todo = "renew it; the engine reads it again within a minute, or at once after SIGHUP";
     match validity_of(cert) {
         None => Finding::skipped(CHECK, "its validity cannot be parsed", ""),
         Some((from, _)) if now < from => {

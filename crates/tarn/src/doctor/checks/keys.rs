@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use tarn_driver::findings::{Finding, Level};
+use tarn_driver::findings::Finding;
 
 use crate::data::{self, master_key};
 use crate::doctor::target::{Target, is_unreadable};
@@ -64,20 +64,21 @@ fn check_master_key_file(target: &Target) -> Finding {
 
 fn check_admin_key_file(path: &Path) -> Finding {
     const CHECK: &str = "keys.admin";
-    let shown = path.display();
+    let (shown, parent) = (path.display(), path.parent().unwrap_or(path));
     match std::fs::metadata(path) {
         Ok(found) if found.mode() & 0o077 != 0 => Finding::warning(
             CHECK,
             format!("{shown} is readable by other users"),
             format!("run chmod 600 {shown}, then `tarn admin key reset`"),
         ),
-        Ok(_) => Finding::ok(CHECK, format!("{shown} is readable by its owner only")),
-        Err(error) if error.kind() == ErrorKind::NotFound => Finding::of(
+        Ok(_) => Finding::note(
             CHECK,
-            Level::Note,
-            format!("{shown} does not exist"),
-            "the first start of `tarn serve` creates it; `tarn admin key reset` creates a new one",
+            format!("{shown} still holds the administrator's key, readable by its owner only"),
+            format!("save it with `tarn login --admin {}`, which removes the file", parent.display()),
         ),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            Finding::ok(CHECK, format!("{shown} does not exist; `tarn admin key reset` writes a new key"))
+        }
         Err(error) => Finding::skipped(CHECK, format!("cannot read {shown}: {error}"), ""),
     }
 }
@@ -86,18 +87,21 @@ fn check_admin_key_file(path: &Path) -> Finding {
 mod tests {
     use std::os::unix::fs::PermissionsExt;
 
+    use tarn_driver::findings::Level;
+
     use super::*;
 
     #[test]
     fn open_files_are_reported() {
         let place = tempfile::tempdir().unwrap();
         let key = place.path().join("admin.key");
-        assert_eq!(check_admin_key_file(&key).level, Level::Note);
+        assert_eq!(check_admin_key_file(&key).level, Level::Ok);
         std::fs::write(&key, "tp-x").unwrap();
         std::fs::set_permissions(&key, PermissionsExt::from_mode(0o644)).unwrap();
         assert_eq!(check_admin_key_file(&key).level, Level::Warning);
         std::fs::set_permissions(&key, PermissionsExt::from_mode(0o600)).unwrap();
-        assert_eq!(check_admin_key_file(&key).level, Level::Ok);
+        let kept = check_admin_key_file(&key);
+        assert!(kept.level == Level::Note && kept.todo.is_some_and(|todo| todo.contains("tarn login --admin")));
         std::fs::set_permissions(place.path(), PermissionsExt::from_mode(0o755)).unwrap();
         assert_eq!(check_data_permissions(place.path()).level, Level::Warning);
     }

@@ -1,0 +1,337 @@
+//! The open connections of one listener, by the address that they come from, and which of them has to make room.
+//!
+//! The table is locked only when a connection begins or ends; what a connection does is in atomics of its own. A
+//! connection is silent until its first call has arrived, and idle between calls. No running call is ever cut off for
+//! another connection.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::task::Waker;
+use std::time::Duration;
+
+use futures::task::AtomicWaker;
+use parking_lot::Mutex;
+use tarn_base::fair_share::{FairShare, Permit, UsedUp};
+use tarn_model::ids::{InstanceId, UserId};
+use tokio::time::Instant;
+
+/// How many connections may be open at the same time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ConnectionLimits {
+    pub(super) all: usize,
+    pub(super) per_address: usize,
+    pub(super) silent_per_address: usize,
+}
+
+impl Default for ConnectionLimits {
+    fn default() -> Self {
+        ConnectionLimits { all: 4096, per_address: 512, silent_per_address: 64 }
+    }
+}
+
+/// A connection must be idle for this long before it can be closed for another one: less is the pause between two calls
+/// of a busy client.
+const MIN_IDLE: Duration = Duration::from_secs(1);
+
+/// Whom a connection counts for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Peer {
+    /// An IPv4 address, or an IPv6 network.
+    Address(IpAddr),
+    Instance(InstanceId),
+    /// Clients share the address of a proxy, so that it has no limit of its own.
+    TrustedProxy,
+}
+
+impl Peer {
+    /// A client with an IPv6 address usually has a whole /64 network, which counts as one address.
+    pub(super) fn of_address(address: IpAddr) -> Peer {
+        Peer::Address(match address.to_canonical() {
+            IpAddr::V4(address) => IpAddr::V4(address),
+            IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX))),
+        })
+    }
+}
+
+const SILENT: u8 = 0;
+const IDLE: u8 = 1;
+const BUSY: u8 = 2;
+const CLOSED: u8 = 3;
+
+/// What the table, the task and the calls of a connection share.
+#[derive(Debug)]
+pub(crate) struct ConnectionState {
+    phase: AtomicU8,
+    /// When the connection began or became idle, in milliseconds of the table.
+    since_ms: AtomicU64,
+    began: Instant,
+    is_shared: bool,
+    closes_after_call: AtomicBool,
+    user: Mutex<Option<(UserId, Permit<UserId>)>>,
+    waker: AtomicWaker,
+}
+
+impl ConnectionState {
+    /// Marks the beginning of a call; `false` if the connection has just been closed for another one.
+    pub(super) fn begin_call(&self) -> bool {
+        let begun = |phase| (phase != CLOSED).then_some(BUSY);
+        self.phase.fetch_update(Ordering::AcqRel, Ordering::Acquire, begun).is_ok()
+    }
+
+    /// Marks the end of a call.
+    pub(super) fn end_call(&self) {
+        self.since_ms.store(milliseconds(self.began.elapsed()), Ordering::Release);
+        let _ = self.phase.compare_exchange(BUSY, IDLE, Ordering::AcqRel, Ordering::Acquire);
+    }
+
+    /// Returns whether the connection was closed for another one.
+    pub(super) fn is_closed(&self) -> bool {
+        self.phase.load(Ordering::Acquire) == CLOSED
+    }
+
+    /// Lets the table wake the task of the connection.
+    pub(super) fn register_waker(&self, waker: &Waker) {
+        self.waker.register(waker);
+    }
+
+    /// Returns whether the connection ends after its call.
+    pub(super) fn closes_after_call(&self) -> bool {
+        self.closes_after_call.load(Ordering::Acquire)
+    }
+
+    /// Counts the connection for the user of its call. Over the limit of the user it ends after the call.
+    pub(crate) fn assign_to(&self, user: &UserId, permits: &FairShare<UserId>) -> Result<(), UsedUp> {
+        if self.is_shared {
+            return Ok(());
+        }
+        let mut assigned = self.user.lock();
+        if assigned.as_ref().is_none_or(|(known, _)| known != user) {
+            // The permit of another user is released first, in case it is needed.
+            *assigned = None;
+            let permit =
+                permits.try_acquire(user, 1).inspect_err(|_| self.closes_after_call.store(true, Ordering::Release))?;
+            *assigned = Some((user.clone(), permit));
+        }
+        Ok(())
+    }
+
+    /// Closes the connection unless a call runs.
+    fn close(&self) -> bool {
+        let closed = |phase| matches!(phase, SILENT | IDLE).then_some(CLOSED);
+        let is_closed = self.phase.fetch_update(Ordering::AcqRel, Ordering::Acquire, closed).is_ok();
+        if is_closed {
+            self.waker.wake();
+        }
+        is_closed
+    }
+
+    /// Returns how readily this connection makes room: the least value comes first, and `None` does not.
+    fn rank(&self, now_ms: u64) -> Option<(u8, u64)> {
+        let since = self.since_ms.load(Ordering::Acquire);
+        match self.phase.load(Ordering::Acquire) {
+            SILENT => Some((SILENT, since)),
+            IDLE if now_ms.saturating_sub(since) >= milliseconds(MIN_IDLE) => Some((IDLE, since)),
+            _ => None,
+        }
+    }
+}
+
+/// The connections of one listener.
+#[derive(Debug)]
+pub(super) struct Connections {
+    limits: ConnectionLimits,
+    began: Instant,
+    table: Mutex<Table>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    next: u64,
+    all: usize,
+    peers: HashMap<Peer, BTreeMap<u64, Arc<ConnectionState>>>,
+}
+
+impl Connections {
+    pub(super) fn new(limits: ConnectionLimits) -> Arc<Connections> {
+        Arc::new(Connections { limits, began: Instant::now(), table: Mutex::default() })
+    }
+
+    /// Admits a connection. At a limit another one is closed for it: a silent one, or else an idle one. `None` if there
+    /// is none.
+    pub(super) fn admit(self: &Arc<Self>, peer: Peer) -> Option<Admitted> {
+        let now_ms = milliseconds(self.began.elapsed());
+        let mut table = self.table.lock();
+        if peer != Peer::TrustedProxy {
+            self.make_room_for_peer(&mut table, &peer, now_ms)?;
+        }
+        if table.all >= self.limits.all {
+            table.close_one(now_ms)?;
+        }
+        table.next += 1;
+        table.all += 1;
+        let (id, is_shared) = (table.next, peer == Peer::TrustedProxy);
+        let state = Arc::new(ConnectionState {
+            phase: AtomicU8::new(SILENT),
+            since_ms: AtomicU64::new(now_ms),
+            began: self.began,
+            is_shared,
+            closes_after_call: AtomicBool::new(false),
+            user: Mutex::default(),
+            waker: AtomicWaker::new(),
+        });
+        table.peers.entry(peer.clone()).or_default().insert(id, state.clone());
+        Some(Admitted { connections: self.clone(), peer, id, state })
+    }
+
+    /// Keeps an address below its limits at its own expense.
+    fn make_room_for_peer(&self, table: &mut Table, peer: &Peer, now_ms: u64) -> Option<()> {
+        let Some(open) = table.peers.get(peer) else { return Some(()) };
+        let silent = open.values().filter(|state| state.phase.load(Ordering::Acquire) == SILENT).count();
+        if silent < self.limits.silent_per_address && open.len() < self.limits.per_address {
+            return Some(());
+        }
+        let has_space = open.len() < self.limits.per_address;
+        let (_, id) = open.iter().filter_map(|(id, state)| Some((state.rank(now_ms)?, *id))).min()?;
+        // The silent connection may have begun a call at this moment; then it is no longer silent.
+        table.close(peer, id).or(has_space.then_some(()))
+    }
+
+    /// Closes the connection that is needed least, because the process has no descriptors left.
+    pub(super) fn shed_one(&self) {
+        let _ = self.table.lock().close_one(milliseconds(self.began.elapsed()));
+    }
+
+    /// Wakes the tasks of all connections.
+    pub(super) fn wake_all(&self) {
+        self.table.lock().peers.values().flat_map(BTreeMap::values).for_each(|state| state.waker.wake());
+    }
+}
+
+impl Table {
+    /// Closes one connection of any address; `None` if a call runs on every one.
+    fn close_one(&mut self, now_ms: u64) -> Option<()> {
+        let open = self.peers.iter().flat_map(|(peer, open)| open.iter().map(move |(id, state)| (peer, id, state)));
+        let ranked = open.filter_map(|(peer, id, state)| Some((state.rank(now_ms)?, *id, peer)));
+        let (_, id, peer) = ranked.min_by_key(|(rank, id, _)| (*rank, *id))?;
+        let peer = peer.clone();
+        self.close(&peer, id)
+    }
+
+    fn close(&mut self, peer: &Peer, id: u64) -> Option<()> {
+        let is_closed = self.peers.get(peer)?.get(&id)?.close();
+        is_closed.then(|| self.remove(peer, id))
+    }
+
+    fn remove(&mut self, peer: &Peer, id: u64) {
+        let Some(open) = self.peers.get_mut(peer) else { return };
+        if open.remove(&id).is_some() {
+            self.all -= 1;
+        }
+        if open.is_empty() {
+            self.peers.remove(peer);
+        }
+    }
+}
+
+/// The place of a connection in the table, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Admitted {
+    connections: Arc<Connections>,
+    peer: Peer,
+    id: u64,
+    pub(super) state: Arc<ConnectionState>,
+}
+
+impl Drop for Admitted {
+    fn drop(&mut self) {
+        self.connections.table.lock().remove(&self.peer, self.id);
+    }
+}
+
+fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FEW: ConnectionLimits = ConnectionLimits { all: 6, per_address: 4, silent_per_address: 2 };
+
+    fn address(last: u8) -> Peer {
+        Peer::of_address(IpAddr::from([192, 0, 2, last]))
+    }
+
+    /// An address at its limit of silent connections loses the oldest of its own.
+    #[tokio::test(start_paused = true)]
+    async fn silent_connection_makes_room() {
+        let connections = Connections::new(FEW);
+        let other = connections.admit(address(2)).unwrap();
+        let first = connections.admit(address(1)).unwrap();
+        let second = connections.admit(address(1)).unwrap();
+        let third = connections.admit(address(1)).unwrap();
+        assert!(first.state.is_closed() && !second.state.is_closed() && !third.state.is_closed());
+        assert!(!other.state.is_closed() && !first.state.begin_call());
+        // What has called is no longer silent.
+        assert!(second.state.begin_call());
+        let fourth = connections.admit(address(1)).unwrap();
+        assert!(!third.state.is_closed() && !fourth.state.is_closed());
+    }
+
+    /// Running calls are not cut off: the address is refused, until one of its connections is idle for a while.
+    #[tokio::test(start_paused = true)]
+    async fn busy_connections_stay() {
+        let connections = Connections::new(FEW);
+        let busy: Vec<_> = (0..4).map(|_| connections.admit(address(1)).unwrap()).collect();
+        assert!(busy.iter().skip(2).all(|admitted| admitted.state.begin_call()));
+        let busy: Vec<_> =
+            busy.into_iter().skip(2).chain((0..2).map(|_| connections.admit(address(1)).unwrap())).collect();
+        assert!(busy.iter().all(|admitted| admitted.state.begin_call()));
+        assert!(connections.admit(address(1)).is_none());
+        busy[1].state.end_call();
+        assert!(connections.admit(address(1)).is_none(), "a pause between two calls is not idle");
+        tokio::time::advance(MIN_IDLE).await;
+        assert!(connections.admit(address(1)).is_some() && busy[1].state.is_closed());
+    }
+
+    /// Many addresses together cannot keep others out, and a proxy has no limit of its own.
+    #[tokio::test(start_paused = true)]
+    async fn full_table_makes_room() {
+        let connections = Connections::new(FEW);
+        let proxied: Vec<_> = (0..6).map(|_| connections.admit(Peer::TrustedProxy).unwrap()).collect();
+        assert!(connections.admit(address(1)).is_some() && proxied[0].state.is_closed());
+        let held: Vec<_> = (1..=9).map(|last| connections.admit(address(last)).unwrap()).collect();
+        assert_eq!(connections.table.lock().all, 6);
+        assert!(held.last().is_some_and(|admitted| !admitted.state.is_closed()));
+        drop((proxied, held));
+        let table = connections.table.lock();
+        assert_eq!((table.all, table.peers.len()), (0, 0));
+    }
+
+    /// An IPv6 network counts as one address.
+    #[test]
+    fn ipv6_network_counts_as_one_address() {
+        let of = |text: &str| Peer::of_address(text.parse().unwrap());
+        assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:1"));
+        assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
+        assert_eq!(of("::ffff:192.0.2.1"), address(1));
+    }
+
+    /// A user has a number of connections; one that is over it ends after its call.
+    #[tokio::test]
+    async fn connections_of_user_are_limited() {
+        let (connections, permits) = (Connections::new(ConnectionLimits::default()), FairShare::new(9, 1));
+        let (one, other) = ("u-000000000001".parse().unwrap(), "u-000000000002".parse().unwrap());
+        let [first, second, proxy] =
+            [address(1), address(2), Peer::TrustedProxy].map(|peer| connections.admit(peer).unwrap());
+        assert_eq!(first.state.assign_to(&one, &permits), Ok(()));
+        assert_eq!(first.state.assign_to(&one, &permits), Ok(()), "a connection counts once");
+        assert_eq!(second.state.assign_to(&one, &permits), Err(UsedUp::Share));
+        assert!(second.state.closes_after_call() && !first.state.closes_after_call());
+        assert_eq!(proxy.state.assign_to(&one, &permits), Ok(()), "a proxy carries the calls of many");
+        assert_eq!(first.state.assign_to(&other, &permits), Ok(()));
+        assert_eq!(second.state.assign_to(&one, &permits), Ok(()));
+    }
+}

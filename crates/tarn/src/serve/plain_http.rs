@@ -1,0 +1,40 @@
+//! Plain HTTP on addresses that other hosts can reach has to be allowed by the operator.
+
+use tarn_store::{Database, Store, installation};
+
+use crate::config::Config;
+use crate::failure::{Failure, Result};
+
+/// Refuses a new installation before anything of it is created.
+pub(super) fn check_new_installation(config: &Config) -> Result<()> {
+    match config.database()? {
+        Database::Sqlite(path) if !path.exists() => refusal(config).map_or(Ok(()), Err),
+        Database::Sqlite(_) | Database::Postgres(_) => Ok(()),
+    }
+}
+
+/// Refuses plain HTTP, unless the installation is older than this rule.
+pub(super) async fn check_installation(config: &Config, store: &Store) -> Result<()> {
+    let Some(refusal) = refusal(config) else { return Ok(()) };
+    let is_older = store.read(installation::keeps_permissive_defaults).await;
+    if is_older.map_err(|e| Failure::with_cause("cannot read the installation", e))? {
+        tracing::warn!("{refusal}; it is served because this installation is older than the option");
+        return Ok(());
+    }
+    Err(refusal)
+}
+
+/// Returns why the configuration is refused; `None` if it is not.
+fn refusal(config: &Config) -> Option<Failure> {
+    let listeners = config.unencrypted_listeners();
+    if config.insecure_http || listeners.is_empty() {
+        return None;
+    }
+    let named: Vec<_> = listeners.iter().map(|(option, listen)| format!("{option} {listen}")).collect();
+    Some(Failure(format!(
+        "{} would send API keys and data unencrypted over the network: serve HTTPS with --tls-cert and --tls-key, or \
+         listen on a loopback address; behind a proxy that terminates TLS, or on a network that you trust, allow it \
+         with --insecure-http",
+        named.join(" and ")
+    )))
+}
