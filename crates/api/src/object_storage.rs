@@ -30,8 +30,8 @@ pub struct S3KeyInfo {
     pub user_id: Option<String>,
     /// E-mail address of that user.
     pub email: Option<String>,
-    /// `active`; `ending` after a rotation that keeps it for a while; `suspended` while its user is disabled or not in the
-    /// organization; `ended`.
+    /// `active`; `ending` after a rotation that keeps it for a while; `suspended` while its user is disabled or not in
+    /// the organization; `ended`.
     pub status: String,
     /// Whether it is the key that all members of the organization shared before keys belonged to users.
     pub legacy: bool,

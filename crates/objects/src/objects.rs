@@ -45,7 +45,7 @@ pub struct Settings {
     pub abandoned_after: Duration,
     /// The interval of the sweep, which compares the files with the store.
     pub sweep_every: Duration,
-    /// When the legacy keys of organizations stop working; `None` leaves that to the administrators of each organization.
+    /// When the legacy keys of organizations stop working; `None` leaves that to the administrators of each.
     pub legacy_keys_until: Option<Time>,
 }
 

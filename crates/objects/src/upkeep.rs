@@ -1,5 +1,6 @@
 //! Background maintenance of object storage: removal of orphaned files, abandoned uploads and closed accounts, and
-//! saving of the call counts and of the last use of each key. Each task is called by a timer and may be interrupted at any time.
+//! saving of the call counts and of the last use of each key. Each task is called by a timer and may be interrupted at
+//! any time.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -30,8 +31,8 @@ pub(crate) struct Counters(Mutex<Counts>);
 #[derive(Clone, Default)]
 struct Counts {
     calls: HashMap<OrgId, u64>,
-    /// When each access key was last used, and whether it is a legacy key. Only keys with a valid signature get here, so
-    /// there are at most as many as keys that work.
+    /// When each access key was last used, and whether it is a legacy key. Only keys with a valid signature get here,
+    /// so there are at most as many as keys that work.
     uses: HashMap<String, (Time, bool)>,
 }
 

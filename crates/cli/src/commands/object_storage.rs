@@ -122,7 +122,9 @@ async fn run_keys_command(ctx: &Context<'_>, command: Keys) -> Result<()> {
         Keys::List { all } => {
             let query = [("limit", "1000".to_owned()), ("all", all.to_string())];
             let body = ctx.api.get_all_pages("/object-storage/keys", &query, "keys").await?;
-            display::print_body(ctx, &body, |body| tables::render_list(ctx, &body["keys"], KEYS, "You have no S3 keys."))
+            display::print_body(ctx, &body, |body| {
+                tables::render_list(ctx, &body["keys"], KEYS, "You have no S3 keys.")
+            })
         }
         Keys::Create { name } => {
             let body = S3KeyCreateRequest { name };

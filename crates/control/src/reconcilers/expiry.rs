@@ -1,5 +1,5 @@
-//! Removes old rows: outcomes of idempotent calls after a day, and what has ended after thirty days. Ends the S3 keys of
-//! users who have left their organization.
+//! Removes old rows: outcomes of idempotent calls after a day, and what has ended after thirty days. Ends the S3 keys
+//! of users who have left their organization.
 
 use std::time::Duration;
 

@@ -66,12 +66,7 @@ pub fn create(tx: &mut Tx<'_>, user: &UserId, org: &OrgId, name: &str) -> Result
 
 /// Creates a key that replaces all keys of the user. They end at once, unless the only one is kept for a while. Returns
 /// the new key, and those that it replaces.
-pub fn rotate(
-    tx: &mut Tx<'_>,
-    user: &UserId,
-    org: &OrgId,
-    keep: Option<Duration>,
-) -> Result<(S3Key, Vec<S3Key>)> {
+pub fn rotate(tx: &mut Tx<'_>, user: &UserId, org: &OrgId, keep: Option<Duration>) -> Result<(S3Key, Vec<S3Key>)> {
     accounts::get(tx, org)?;
     let (mut replaced, now) = (working(tx, user, org)?, tx.now());
     let end = rules::end_of_replaced(replaced.len(), keep, now)?;

@@ -49,8 +49,8 @@ macro_rules! select {
     };
 }
 
-/// Returns the holder of an access key, if the key works: it has not ended, its user is not disabled and is still in the
-/// organization, and the organization has object storage. One query, because every S3 call makes it.
+/// Returns the holder of an access key, if the key works: it has not ended, its user is not disabled and is still in
+/// the organization, and the organization has object storage. One query, because every S3 call makes it.
 pub fn holder(tx: &mut Tx<'_>, access_key: &str) -> Result<Option<KeyHolder>> {
     let now = tx.now();
     let sql = "select k.org_id, k.user_id, k.ends_us from s3_keys k \
@@ -77,9 +77,7 @@ pub fn get(tx: &mut Tx<'_>, id: &str) -> Result<Option<S3Key>> {
 
 /// Returns the keys of a user in an organization, newest first, with those that have ended.
 pub fn of_user(tx: &mut Tx<'_>, user: &UserId, org: &OrgId) -> Result<Vec<S3Key>> {
-    let sql = select!(
-        "where k.user_id = $1 and k.org_id = $2 order by k.created_us desc, k.access_key desc limit $3"
-    );
+    let sql = select!("where k.user_id = $1 and k.org_id = $2 order by k.created_us desc, k.access_key desc limit $3");
     tx.rows(sql, &params![user, org, MAX_OF_USER], read_key)
 }
 

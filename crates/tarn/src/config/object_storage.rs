@@ -189,7 +189,9 @@ mod tests {
         assert!(unknown.to_string().contains("followed by 12 characters"), "names may change: {unknown}");
         let nothing = parsed(&format!("[object_storage.quotas_gb]\n{own} = 0")).unwrap();
         assert!(nothing.object_storage.check().is_err());
-        for (text, shown) in [("2027-01-31", "2027-01-31T00:00:00Z"), ("2027-01-31T05:00:00+02:00", "2027-01-31T03:00:00Z")] {
+        for (text, shown) in
+            [("2027-01-31", "2027-01-31T00:00:00Z"), ("2027-01-31T05:00:00+02:00", "2027-01-31T03:00:00Z")]
+        {
             let dated = parsed(&format!("[object_storage]\nlegacy_keys_until = '{text}'")).unwrap();
             dated.object_storage.check().unwrap();
             assert_eq!(dated.objects_settings().legacy_keys_until.unwrap().to_string(), shown);

@@ -43,8 +43,7 @@ pub(crate) async fn open_objects(config: &Config, store: &Store, secrets: &Secre
         ids: Arc::new(RandomIds),
     };
     let objects = Objects::open(parts);
-    let objects =
-        objects.map_err(|e| Failure::with_cause(format!("cannot open the objects directory {shown}"), e))?;
+    let objects = objects.map_err(|e| Failure::with_cause(format!("cannot open the objects directory {shown}"), e))?;
     warn_of_legacy_keys(store, &objects).await?;
     Ok(objects)
 }
@@ -52,8 +51,8 @@ pub(crate) async fn open_objects(config: &Config, store: &Store, secrets: &Secre
 /// Says that keys of whole organizations still work: revoking the access of a member does not end what they know.
 async fn warn_of_legacy_keys(store: &Store, objects: &Objects) -> Result<()> {
     let count = store.read(accounts::count_legacy_keys).await;
-    let organizations =
-        count.map_err(|error: tarn_store::Error| Failure::with_cause("cannot read the keys of object storage", error))?;
+    let organizations = count
+        .map_err(|error: tarn_store::Error| Failure::with_cause("cannot read the keys of object storage", error))?;
     let until = objects.legacy_keys_until().map_or("they are retired".to_owned(), |time| time.to_string());
     if organizations > 0 {
         tracing::warn!(

@@ -8,10 +8,10 @@ use serde_json::json;
 use tarn_base::tasks::run_to_completion;
 use tarn_model::Time;
 use tarn_model::ids::OrgId;
-use tarn_model::s3_keys::{MAX_OVERLAP, S3Key};
+use tarn_model::names;
+use tarn_model::s3_keys::S3Key;
 use tarn_model::ssh_keys::is_name;
 use tarn_model::users::User;
-use tarn_model::names;
 use tarn_objects::{Objects, accounts, keys};
 use tarn_store::s3_keys::{self as rows, Selection};
 use tarn_store::{Tx, accounts as account_rows};
@@ -117,13 +117,9 @@ pub async fn revoke(control: &Control, caller: &Caller, id: &str) -> Result<Stri
     write_and_forget(control, caller, work).await
 }
 
-/// Replaces the keys of the caller. The old ones end at once, or the only one after `keep`.
+/// Replaces the keys of the caller. The old ones end at once, or the only one after `keep`, which is at most a week.
 pub async fn rotate(control: &Control, caller: &Caller, keep: Option<Duration>) -> Result<ObjectStorageAccess> {
     let (org, me, endpoint) = (caller_organization(caller)?, caller.clone(), s3_endpoint(control)?);
-    if keep.is_some_and(|keep| keep > MAX_OVERLAP) {
-        let message = format!("keep_old_for must be at most {} seconds", MAX_OVERLAP.as_secs());
-        return Err(Error::invalid("invalid_keep_old_for", message));
-    }
     let objects = control.objects().clone();
     let work = move |tx: &mut Tx<'_>| {
         let (key, replaced) = keys::rotate(tx, &me.user.id, &org, keep)?;

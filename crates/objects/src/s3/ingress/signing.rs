@@ -39,7 +39,8 @@ pub(in crate::s3) fn signing_refusal(headers: &HeaderMap, query: Option<&str>) -
             "The authorization header is malformed; incorrect service '{service}'. This endpoint belongs to 's3'."
         ));
     }
-    let credential = parameter_value(query, "X-Amz-Credential").map(|value| value.replace("%2F", "/").replace("%2f", "/"));
+    let credential =
+        parameter_value(query, "X-Amz-Credential").map(|value| value.replace("%2F", "/").replace("%2f", "/"));
     if credential.as_deref().and_then(scope_service).is_some_and(|service| is_other_service(&service)) {
         let message = "X-Amz-Credential is malformed; incorrect service. This endpoint belongs to 's3'.";
         return Some(custom("AuthorizationQueryParametersError", StatusCode::BAD_REQUEST, message));
@@ -88,8 +89,8 @@ fn header_credential(authorization: &str) -> Option<&str> {
     rest.trim_start().strip_prefix("Credential=")?.split(',').next()
 }
 
-/// Returns the service in a credential, which is a key, a day, a region, a service and a constant. Others are refused by
-/// s3s.
+/// Returns the service in a credential, which is a key, a day, a region, a service and a constant. Others are refused
+/// by s3s.
 fn scope_service(credential: &str) -> Option<&str> {
     let mut parts = credential.split('/');
     let service = parts.nth(3)?;
@@ -150,7 +151,9 @@ mod tests {
     #[test]
     fn other_service_is_refused() {
         let signed = |service: &str| {
-            format!("AWS4-HMAC-SHA256 Credential=a/20261118/global/{service}/aws4_request, SignedHeaders=host, Signature=0")
+            format!(
+                "AWS4-HMAC-SHA256 Credential=a/20261118/global/{service}/aws4_request, SignedHeaders=host, Signature=0"
+            )
         };
         let header = |value: &str| code(&[("authorization", value)], None);
         assert_eq!(header(&signed("s3")), None);
@@ -159,7 +162,8 @@ mod tests {
         let hidden = signed("sts").replace("SHA256 ", "SHA256Credential=a/20261118/global/s3/aws4_request, ");
         assert_eq!(header(&hidden).as_deref(), Some("AuthorizationHeaderMalformed"));
         let query = |service: &str| {
-            let query = format!("X-Amz-SignedHeaders=host&X-Amz-Credential=a%2F20261118%2fglobal%2F{service}/aws4_request");
+            let query =
+                format!("X-Amz-SignedHeaders=host&X-Amz-Credential=a%2F20261118%2fglobal%2F{service}/aws4_request");
             code(&[], Some(&query))
         };
         assert_eq!(query("s3"), None);

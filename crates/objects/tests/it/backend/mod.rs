@@ -2,6 +2,7 @@
 
 mod accounts;
 mod hangups;
+mod keys;
 mod random;
 mod readers;
 mod space;

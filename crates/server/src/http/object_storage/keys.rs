@@ -39,8 +39,8 @@ impl FromQuery for RotateQuery {
 
 /// Replace the caller's keys of object storage
 ///
-/// Create a new key for the caller. The caller's old keys, and URLs that were signed with them, stop working at once, or
-/// after keep_old_for. Keys of other members stay unchanged.
+/// Create a new key for the caller. The caller's old keys, and URLs that were signed with them, stop working at once,
+/// or after keep_old_for. Keys of other members stay unchanged.
 #[utoipa::path(
     post,
     path = "/object-storage/rotate-keys",

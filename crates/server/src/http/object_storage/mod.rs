@@ -1,5 +1,5 @@
-//! The endpoints of the tag `object-storage`. They manage it; objects are read and written through the S3 endpoint. Those
-//! of S3 keys are in [`keys`].
+//! The endpoints of the tag `object-storage`. They manage it; objects are read and written through the S3 endpoint.
+//! Those of S3 keys are in [`keys`].
 
 pub(crate) mod keys;
 
