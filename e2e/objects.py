@@ -10,6 +10,7 @@ import hashlib
 import itertools
 import os
 import shutil
+import sqlite3
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -93,6 +94,14 @@ def enable(server: Server, key: str | None = None) -> Account:
 
     answer = eventually(enabled, what="object storage")
     return Account(answer["endpoint"], answer["access_key_id"], answer["secret_access_key"], answer["region"])
+
+
+def give_legacy_key(server: Server, access_key: str):
+    """Gives every organization with object storage a key that its members share, as before keys belonged to users."""
+    server.stop()
+    with contextlib.closing(sqlite3.connect(server.data / "tarn.db")) as database, database:
+        database.execute("update accounts set legacy_key = ? where org_id <> 'o-000000000000'", [access_key])
+    server.start()
 
 
 def new_tenant(server: Server, name: str) -> str:

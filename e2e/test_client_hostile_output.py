@@ -67,6 +67,8 @@ object-storage credentials
 object-storage enable
 object-storage usage
 object-storage bucket list
+object-storage keys list
+object-storage keys create
 object-storage bucket create x
 job push job.tp.toml box
 login --stdin

@@ -12,7 +12,7 @@ import boto3
 import pytest
 from botocore.config import Config
 
-from objects import enable, put
+from objects import enable, give_legacy_key, put
 from support import ENVIRONMENT
 
 VENV = Path(sys.executable).parent
@@ -27,6 +27,31 @@ def test_enable_shows_credentials(tarn):
     again = tarn.json("object-storage enable")
     assert again["access_key_id"] == shown["Access Key ID"], "a second call changes nothing"
     assert tarn.json("object-storage credentials")["secret_access_key"] == shown["Secret Access Key"]
+
+
+def test_keys_create_list_revoke(tarn, server):
+    """Keys are created, listed and revoked; a third one is refused."""
+    enable(server)
+    assert "laptop" in tarn("object-storage keys create --name laptop").text
+    keys = tarn.json("object-storage keys list")["keys"]
+    assert [(key["name"], key["status"]) for key in keys] == [("laptop", "active"), ("default", "active")]
+    assert "limit" in tarn("object-storage keys create", code=4).errors
+    laptop = keys[0]["access_key_id"]
+    assert "no longer works" in tarn(f"object-storage keys revoke {laptop}").text
+    assert tarn.json(f"object-storage keys revoke {laptop}")["message"], "a second call changes nothing"
+    assert laptop not in tarn("object-storage keys list").text and laptop in tarn("object-storage keys ls --all").text
+    assert tarn.json("object-storage keys create")["access_key_id"] != laptop
+
+
+def test_legacy_key_is_retired(tarn, server):
+    """An administrator retires the key that the members of an older organization shared."""
+    enable(server)
+    give_legacy_key(server, "TARNSHARED1")
+    assert "legacy" in tarn("object-storage keys list").text
+    assert "TARNSHARED1" in tarn("object-storage keys retire-legacy").text
+    give_legacy_key(server, "TARNSHARED2")
+    assert "TARNSHARED2" in tarn.json("object-storage keys retire-legacy")["message"]
+    assert "legacy" not in tarn("object-storage keys list").text
 
 
 def test_bucket_create_list_delete(tarn, server):

@@ -89,6 +89,43 @@ def test_rotated_keys_revoke_old_keys(storage):
     storage.account.client().list_buckets()
 
 
+def test_disabled_member_loses_access(storage):
+    """The key of a disabled member, and URLs that were signed with it, open nothing; the others' keys do."""
+    server = storage.server
+    key = new_tenant(server, "disabling")
+    org = server.call("GET", "/user/organization/info", key=key, expect=200).json()["org_name"]
+    body = {"email": "leaving@example.org", "org_name": org}
+    member = server.call("POST", "/admin/user/create", json=body, expect=200).json()
+    ours, theirs = enable(server, key).client(), enable(server, member["api_key"]).client()
+    ours.create_bucket(Bucket="kept")
+    put(theirs, "kept", "key")
+    url = theirs.generate_presigned_url("get_object", Params={"Bucket": "kept", "Key": "key"})
+    assert server.session.get(url, timeout=30).status_code == 200
+    server.call("POST", f"/admin/user/disable/{member['user_id']}", expect=200)
+    with refused(403, "InvalidAccessKeyId"):
+        read(theirs, "kept", "key")
+    assert server.session.get(url, timeout=30).status_code == 403
+    assert read(ours, "kept", "key") == b"key"
+
+
+def test_revoked_key_opens_nothing(storage):
+    """A revoked key and its presigned URLs open nothing; the member's other key does."""
+    server = storage.server
+    key = new_tenant(server, "revoking")
+    first = enable(server, key)
+    said = server.call("POST", "/object-storage/keys/create", key=key, json={"name": "second"}, expect=200).json()
+    second = Account(said["endpoint"], said["access_key_id"], said["secret_access_key"], said["region"]).client()
+    client = first.client()
+    client.create_bucket(Bucket="kept")
+    put(client, "kept", "key")
+    url = client.generate_presigned_url("get_object", Params={"Bucket": "kept", "Key": "key"})
+    server.call("DELETE", f"/object-storage/keys/revoke/{first.access_key}", key=key, expect=200)
+    with refused(403, "InvalidAccessKeyId"):
+        client.list_buckets()
+    assert server.session.get(url, timeout=30).status_code == 403
+    assert read(second, "kept", "key") == b"key"
+
+
 def test_forced_disable_removes_everything(storage):
     """A forced disable removes buckets and objects."""
     server = storage.server

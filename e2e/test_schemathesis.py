@@ -63,6 +63,7 @@ def values(server, tmp_path) -> Path:
     issued = server.call("GET", "/admin/key/list", expect=200).json()["keys"]
     keys = [write_public_key(tmp_path / f"{number}.pub").read_text() for number in range(40)]
     saved = [server.call("POST", "/user/ssh-key/add", json={"public_key": key}, expect=200).json() for key in keys[:20]]
+    s3_keys = [server.call("POST", "/object-storage/enable", expect=200).json()["access_key_id"]]
     names = ["fuzz-a", "fuzz-b", "fuzz-c"]
     wanted = [{"tp_config": 'commands = ["true"]', "cluster_id": cluster, "files": False} for cluster in ids]
     made = [server.call("POST", "/job/create", json=body) for body in wanted * 20]
@@ -79,7 +80,7 @@ def values(server, tmp_path) -> Path:
         "num_nodes": [1, 2],
         "storage_id": [volume["storage_id"] for volume in volumes],
         "request_id": [accepted["request_id"] for accepted in clusters + volumes],
-        "key_id": [key["key_id"] for key in saved + issued],
+        "key_id": [key["key_id"] for key in saved + issued] + s3_keys * 10,
         "public_key": keys,
         "public_keys": [[key] for key in keys],
         "gpu_id": ["simulated-H100-7"],
@@ -133,6 +134,8 @@ def test_fuzzing_finds_no_fault(server, metrics, values, tmp_path):
     known = {(method.upper(), path) for path, methods in document["paths"].items() for method in methods}
     # Calls without a signature cannot succeed here; other tests cover these.
     known -= {operation for operation in known if operation[1] in SIGNED}
+    # Only an older installation has such a key.
+    known -= {("POST", "/object-storage/keys/retire-legacy")}
     untried = {operation for operation in known if after.get(operation, 0) == before.get(operation, 0)}
     # Ids are new in every run, so that chance may leave out one or two operations whatever the seed is.
     assert len(untried) <= 2, f"nearly every operation must also succeed at least once, these did not: {untried}"

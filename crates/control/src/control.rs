@@ -296,7 +296,8 @@ impl Control {
     }
 
     /// Carries out the change of a caller in one transaction, at most once if the caller sent an idempotency key, and
-    /// wakes the runner. The transaction refuses a caller whose access has ended meanwhile.
+    /// wakes the runner. The transaction refuses a caller whose access has ended meanwhile. The change may end the
+    /// access of others, so S3 looks up keys again.
     pub(crate) async fn write<T, F>(&self, caller: &Caller, work: F) -> Result<T>
     where
         T: Serialize + DeserializeOwned + Send + 'static,
@@ -312,6 +313,7 @@ impl Control {
             }
         });
         let result = result.await;
+        self.objects().forget_keys();
         self.memory.due.notify_one();
         result
     }

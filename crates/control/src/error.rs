@@ -146,6 +146,7 @@ impl From<tarn_objects::Error> for Error {
                 );
                 Error::conflict("object_storage_not_empty", message)
             }
+            Objects::Refused(refused) => refused.into(),
             Objects::BadBucketName(bad) => Error::invalid("invalid_bucket_name", bad.to_string()),
             Objects::BucketExists => {
                 Error::conflict("bucket_exists", "your organization already has a bucket with that name")

@@ -17,6 +17,9 @@ pub enum Error {
     /// Object storage cannot be disabled while it holds objects.
     #[error("the buckets still hold {0} objects")]
     HoldsObjects(u64),
+    /// A rule refuses the change.
+    #[error(transparent)]
+    Refused(#[from] tarn_model::Refused),
     /// The name is not a valid bucket name.
     #[error(transparent)]
     BadBucketName(#[from] BadBucketName),

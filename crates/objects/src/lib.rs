@@ -8,6 +8,7 @@ pub mod accounts;
 pub mod buckets;
 pub mod files;
 pub mod internal;
+pub mod keys;
 pub mod s3;
 pub mod upkeep;
 

@@ -8,12 +8,13 @@ use std::time::Duration;
 use tarn_base::tasks::run_to_completion;
 use tarn_model::access::Policy;
 use tarn_model::ids::{FileId, OrgId};
-use tarn_model::{Clock, Ids};
+use tarn_model::{Clock, Ids, Time};
+use tarn_store::s3_keys::KeyHolder;
 use tarn_store::{Store, Tx};
 
 use crate::Result;
-use crate::accounts::AccessKeyCache;
 use crate::files::Files;
+use crate::keys::AccessKeyCache;
 use crate::operations::body::FilePins;
 use crate::upkeep::Counters;
 
@@ -47,6 +48,8 @@ pub struct Settings {
     pub sweep_every: Duration,
     /// What members of an organization may do to each other.
     pub access: Policy,
+    /// When the legacy keys of organizations stop working; `None` leaves that to the administrators of each.
+    pub legacy_keys_until: Option<Time>,
 }
 
 impl Default for Settings {
@@ -58,6 +61,7 @@ impl Default for Settings {
             abandoned_after: Duration::from_secs(7 * 24 * 3600),
             sweep_every: Duration::from_secs(24 * 3600),
             access: Policy::default(),
+            legacy_keys_until: None,
         }
     }
 }
@@ -90,9 +94,9 @@ impl Objects {
         Ok(Objects { inner: Arc::new(inner) })
     }
 
-    /// Counts one S3 call of an organization.
-    pub fn count_request(&self, org: &OrgId) {
-        self.inner.counters.add_call(org);
+    /// Counts one S3 call with an access key, and notes when it was made.
+    pub fn count_request(&self, access_key: &str, holder: &KeyHolder) {
+        self.inner.counters.add_call(access_key, holder, self.inner.clock.now());
     }
 
     /// Returns the quota of an organization.

@@ -1,5 +1,6 @@
 //! Background maintenance of object storage: removal of orphaned files, abandoned uploads and closed accounts, and
-//! saving of the call counts. Each task is called by a timer and may be interrupted at any time.
+//! saving of the call counts and of the last use of each key. Each task is called by a timer and may be interrupted at
+//! any time.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -9,7 +10,8 @@ use tarn_model::Time;
 use tarn_model::buckets::Bucket;
 use tarn_model::ids::{ContentId, FileId, OrgId};
 use tarn_model::objects::Version;
-use tarn_store::{Tx, accounts, buckets, objects, parts, uploads, versions};
+use tarn_store::s3_keys::KeyHolder;
+use tarn_store::{Tx, accounts, buckets, objects, parts, s3_keys, uploads, versions};
 
 use crate::delete::discard_object;
 use crate::files::Swept;
@@ -22,44 +24,69 @@ pub(crate) const BATCH: u32 = 500;
 /// The minimum age of an orphaned file where other processes write files, too.
 const FOREIGN_GRACE: Duration = Duration::from_secs(24 * 3600);
 
-/// Call counts that are not saved in the store yet.
+/// Call counts and uses of keys that are not saved in the store yet.
 #[derive(Default)]
-pub(crate) struct Counters(Mutex<HashMap<OrgId, u64>>);
+pub(crate) struct Counters(Mutex<Counts>);
+
+#[derive(Clone, Default)]
+struct Counts {
+    calls: HashMap<OrgId, u64>,
+    /// When each access key was last used, and whether it is a legacy key. Only keys with a valid signature get here,
+    /// so there are at most as many as keys that work.
+    uses: HashMap<String, (Time, bool)>,
+}
 
 impl Counters {
-    pub(crate) fn add_call(&self, org: &OrgId) {
+    pub(crate) fn add_call(&self, access_key: &str, holder: &KeyHolder, now: Time) {
         let mut counts = self.0.lock();
-        match counts.get_mut(org) {
+        match counts.calls.get_mut(&holder.org) {
             Some(count) => *count += 1,
-            None => drop(counts.insert(org.clone(), 1)),
+            None => drop(counts.calls.insert(holder.org.clone(), 1)),
+        }
+        match counts.uses.get_mut(access_key) {
+            Some((last, _)) => *last = now,
+            None => drop(counts.uses.insert(access_key.to_owned(), (now, holder.user.is_none()))),
         }
     }
 
-    fn take_counts(&self) -> HashMap<OrgId, u64> {
+    fn take_counts(&self) -> Counts {
         std::mem::take(&mut *self.0.lock())
     }
 
-    fn restore_counts(&self, taken: HashMap<OrgId, u64>) {
+    fn restore_counts(&self, taken: Counts) {
         let mut counts = self.0.lock();
-        for (org, count) in taken {
-            *counts.entry(org).or_default() += count;
+        for (org, count) in taken.calls {
+            *counts.calls.entry(org).or_default() += count;
+        }
+        for (key, used) in taken.uses {
+            counts.uses.entry(key).or_insert(used);
         }
     }
 }
 
+fn save_uses(tx: &mut Tx<'_>, counts: &Counts) -> Result<()> {
+    for (key, (used, is_legacy)) in &counts.uses {
+        match is_legacy {
+            true => accounts::set_legacy_key_used(tx, key, *used)?,
+            false => s3_keys::set_used(tx, key, *used)?,
+        }
+    }
+    Ok(())
+}
+
 impl Objects {
-    /// Saves the number of S3 calls since the last save.
+    /// Saves the number of S3 calls since the last save, and when each key was last used.
     pub async fn save_counts(&self) -> Result<()> {
         let counts = self.counters().take_counts();
-        if counts.is_empty() {
+        if counts.calls.is_empty() {
             return Ok(());
         }
         let saved = counts.clone();
         let write = self.store().write(move |tx| -> Result<()> {
-            for (org, count) in &saved {
+            for (org, count) in &saved.calls {
                 accounts::count_requests(tx, org, *count)?;
             }
-            Ok(())
+            save_uses(tx, &saved)
         });
         let written = write.await;
         if written.is_err() {

@@ -3,13 +3,14 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
+use tarn_model::ids::{OrgId, UserId};
 pub use tarn_model::testing::{ManualClock, SeededIds};
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use tokio_postgres::{Client, NoTls};
 
-use crate::db::migrations;
-use crate::{Database, Store};
+use crate::db::{migrations, params};
+use crate::{Database, Result, Store, Tx};
 
 /// The databases that every test of the store and of the crates above it runs on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +39,16 @@ impl World {
         let store = Store::open(&fresh.database, clock.clone(), ids.clone()).await.expect("the database opens");
         World { store, clock, ids, fresh }
     }
+}
+
+/// Gives an organization a legacy key, as an older installation has it.
+pub fn set_legacy_key(tx: &mut Tx<'_>, org: &OrgId, key: &str) -> Result<()> {
+    tx.execute_guarded("update accounts set legacy_key = $1 where org_id = $2", &params![key, org])
+}
+
+/// Moves a user to another organization, or to none.
+pub fn move_user(tx: &mut Tx<'_>, user: &UserId, org: Option<&OrgId>) -> Result<()> {
+    tx.execute_guarded("update users set org_id = $1 where id = $2", &params![org.cloned(), user])
 }
 
 /// A database that is dropped with this value.

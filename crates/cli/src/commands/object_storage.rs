@@ -4,6 +4,7 @@
 use clap::Subcommand;
 use http::Method;
 use serde_json::Value;
+use tarn_api::object_storage::S3KeyCreateRequest;
 
 use crate::commands::Context;
 use crate::commands::display;
@@ -16,19 +17,22 @@ use crate::terminal::tables::{self, Column};
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Enable object storage and create its keys
+    /// Enable object storage and create your key
     Enable,
-    /// Disable object storage and remove its keys and buckets; refused while there are objects
+    /// Disable object storage and remove all its keys and buckets; refused while there are objects
     Disable {
         /// Also delete all objects
         #[arg(long)]
         force: bool,
     },
-    /// Show the endpoint and the keys
+    /// Show the endpoint and your key
     Credentials,
-    /// Write the endpoint and the keys into the configuration of another program
+    /// Write the endpoint and your key into the configuration of another program
     #[command(subcommand)]
     Configure(Configure),
+    /// Manage your S3 keys
+    #[command(subcommand)]
+    Keys(Keys),
     /// Manage buckets
     #[command(subcommand)]
     Bucket(Bucket),
@@ -42,6 +46,30 @@ pub enum Configure {
     Aws,
     /// rclone
     Rclone,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Keys {
+    /// List your keys; an administrator of the organization sees those of all members
+    #[command(visible_alias = "ls")]
+    List {
+        /// Include keys that no longer work
+        #[arg(long)]
+        all: bool,
+    },
+    /// Create another key; you can have two
+    Create {
+        /// A name for the key
+        #[arg(long)]
+        name: Option<String>,
+    },
+    /// End a key at once
+    Revoke {
+        /// The access key id
+        key_id: String,
+    },
+    /// End the key that all members of the organization shared; for its administrators
+    RetireLegacy,
 }
 
 #[derive(Debug, Subcommand)]
@@ -80,9 +108,36 @@ pub(crate) async fn run_object_storage_command(ctx: &Context<'_>, command: Comma
             display::print_body(ctx, &body, render_credentials)
         }
         Command::Configure(program) => write_client_config(ctx, &program).await,
+        Command::Keys(keys) => run_keys_command(ctx, keys).await,
         Command::Bucket(bucket) => run_bucket_command(ctx, bucket).await,
         Command::Usage => {
             let body = ctx.api.get("/object-storage/usage", &[]).await?;
+            display::print_body(ctx, &body, output::message_of)
+        }
+    }
+}
+
+async fn run_keys_command(ctx: &Context<'_>, command: Keys) -> Result<()> {
+    match command {
+        Keys::List { all } => {
+            let query = [("limit", "1000".to_owned()), ("all", all.to_string())];
+            let body = ctx.api.get_all_pages("/object-storage/keys", &query, "keys").await?;
+            display::print_body(ctx, &body, |body| {
+                tables::render_list(ctx, &body["keys"], KEYS, "You have no S3 keys.")
+            })
+        }
+        Keys::Create { name } => {
+            let body = S3KeyCreateRequest { name };
+            let made = ctx.api.send_json(Method::POST, "/object-storage/keys/create", &body).await?;
+            display::print_body(ctx, &made, render_credentials)
+        }
+        Keys::Revoke { key_id } => {
+            let path = format!("/object-storage/keys/revoke/{}", paths::encode_segment(&key_id)?);
+            let body = ctx.api.send_empty(Method::DELETE, &path).await?;
+            display::print_body(ctx, &body, output::message_of)
+        }
+        Keys::RetireLegacy => {
+            let body = ctx.api.send_empty(Method::POST, "/object-storage/keys/retire-legacy").await?;
             display::print_body(ctx, &body, output::message_of)
         }
     }
@@ -139,6 +194,15 @@ const CREDENTIALS: &[Column] = &[
     ("Secret Access Key:", |row| text_field(row, "secret_access_key").into()),
     ("Endpoint:", |row| text_field(row, "endpoint").into()),
     ("Region:", |row| text_field(row, "region").into()),
+];
+
+const KEYS: &[Column] = &[
+    ("ID", |row| text_field(row, "access_key_id").into()),
+    ("NAME", |row| text_field(row, "name").into()),
+    ("USER", |row| text_field(row, "email").into()),
+    ("STATUS", |row| text_field(row, "status").into()),
+    ("LAST USED", |row| tables::time_cell(row, "last_used_at")),
+    ("ENDS", |row| tables::time_cell(row, "ends_at")),
 ];
 
 const AWS: &[(&str, AllowedSection)] = &[

@@ -89,6 +89,11 @@ impl Caller {
         }
     }
 
+    /// Returns whether the caller may do something, for what depends on it without being refused.
+    pub(crate) fn is_allowed<'a>(&self, action: Action, object: impl Into<Object<'a>>) -> bool {
+        self.check(action, object.into()).is_ok()
+    }
+
     fn check(&self, action: Action, object: Object<'_>) -> std::result::Result<(), Denied> {
         access::check(&self.user, action, object, self.policy)
     }

@@ -44,9 +44,8 @@ pub(crate) fn limit(asked: Option<u32>) -> Result<u32> {
 pub(crate) fn decode_cursor(cursor: Option<&str>, prefix: &str) -> Result<Option<(Time, String)>> {
     let Some(text) = cursor else { return Ok(None) };
     let parsed = text.split_once('.').and_then(|(micros, id)| {
-        let plain = id.len() <= 20
-            && id.starts_with(prefix)
-            && id.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
+        let plain =
+            id.len() <= 20 && id.starts_with(prefix) && id.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
         plain.then_some((Time::from_micros(i64::from_str_radix(micros, 16).ok()?), id.to_owned()))
     });
     match parsed {

@@ -1,8 +1,9 @@
-//! Removes old rows: outcomes of idempotent calls after a day, and what has ended after thirty days.
+//! Removes old rows: outcomes of idempotent calls after a day, and what has ended after thirty days. Ends the S3 keys
+//! of users who have left their organization.
 
 use std::time::Duration;
 
-use tarn_store::{expiry, idempotency as outcomes};
+use tarn_store::{expiry, idempotency as outcomes, s3_keys};
 
 use crate::calls::idempotency::OUTCOME_RETENTION;
 use crate::{Control, Error, Result};
@@ -10,12 +11,13 @@ use crate::{Control, Error, Result};
 /// How long until the next run.
 const PAUSE: Duration = Duration::from_secs(10 * 60);
 
-/// How long destroyed clusters and volumes and ended requests are kept.
+/// How long destroyed clusters and volumes, ended requests and ended S3 keys are kept.
 const REMEMBERED: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// Removes some old rows; runs again immediately while there are more.
 pub async fn tick(control: &Control) -> Result<Duration> {
     let write = control.store().write(|tx| {
+        s3_keys::end_of_departed(tx)?;
         let forgotten = outcomes::remove_expired(tx, tx.now().before(OUTCOME_RETENTION))?;
         Ok(forgotten + expiry::forget_ended(tx, tx.now().before(REMEMBERED))?)
     });

@@ -66,6 +66,10 @@ actions! {
     RemoveSshKey Personal "remove SSH key";
     /// Deletes a bucket.
     DeleteBucket Personal "delete bucket";
+    /// Revokes an S3 key.
+    RevokeS3Key Administered "revoke S3 key";
+    /// Sees the S3 keys of all members, and retires the key that they shared.
+    ManageS3Keys Administered "manage the S3 keys of organization";
     /// Disables the object storage of an organization, also with all of its objects.
     DisableObjectStorage Personal "disable the object storage of organization";
     /// Manages users, keys, limits and the host.
@@ -79,6 +83,8 @@ enum Rule {
     Shared,
     /// It may take away what another member works with: only for its creator and the organization's administrators.
     Personal,
+    /// Like `Personal`, whatever the operator allows members.
+    Administered,
     /// Only for administrators of the engine.
     Engine,
 }
@@ -177,11 +183,13 @@ pub fn check(user: &User, action: Action, object: Object<'_>, policy: Policy) ->
 pub fn decide(action: Action, relation: Relation, policy: Policy) -> Result<(), Denied> {
     match (action.rule(), relation) {
         (Rule::Shared, Relation::Creator | Relation::OrgAdmin | Relation::Member)
-        | (Rule::Personal, Relation::Creator | Relation::OrgAdmin)
+        | (Rule::Personal | Rule::Administered, Relation::Creator | Relation::OrgAdmin)
         | (Rule::Engine, Relation::EngineAdmin) => Ok(()),
         (Rule::Personal, Relation::Member) if policy.members_may_destroy => Ok(()),
-        (Rule::Personal, Relation::Member) => Err(Denied::NotYours),
-        (Rule::Shared | Rule::Personal, Relation::EngineAdmin | Relation::Stranger) => Err(Denied::Foreign),
+        (Rule::Personal | Rule::Administered, Relation::Member) => Err(Denied::NotYours),
+        (Rule::Shared | Rule::Personal | Rule::Administered, Relation::EngineAdmin | Relation::Stranger) => {
+            Err(Denied::Foreign)
+        }
         (Rule::Engine, Relation::Creator | Relation::OrgAdmin | Relation::Member | Relation::Stranger) => {
             Err(Denied::NotEngineAdmin)
         }

@@ -65,6 +65,8 @@ pub enum Refused {
          destroy one, or ask an administrator of the engine for a higher limit"
     )]
     TooManyWaiting { whose: &'static str, limit: u64, waiting: u64 },
+    #[error("you have {limit} S3 keys that work, which is the limit; revoke one of them first")]
+    TooManyS3Keys { limit: usize },
     #[error("the GPU is {health}; only a FATAL GPU has to be cleared, others recover by themselves")]
     GpuNotFatal { health: &'static str },
     #[error("the state {from} does not allow '{transition}'")]
@@ -96,6 +98,7 @@ impl Refused {
             Refused::JobWithoutFiles { .. } => "job_without_files",
             Refused::ClusterTornDown { .. } => "cluster_torn_down",
             Refused::LimitReached { .. } | Refused::TooManyWaiting { .. } => "limit_reached",
+            Refused::TooManyS3Keys { .. } => "too_many_s3_keys",
             Refused::GpuNotFatal { .. } => "gpu_not_fatal",
             Refused::Transition { .. } => "wrong_state",
         }

@@ -1,5 +1,6 @@
-//! What outlives clusters: volumes, buckets and objects.
+//! What outlives clusters: volumes, buckets and objects, and the keys that open these.
 
 pub mod buckets;
 pub mod objects;
+pub mod s3_keys;
 pub mod storage;

@@ -75,7 +75,11 @@ page! { register_secured_routes, SECURED_ROUTES:
     POST   "/object-storage/enable"                       object_storage::enable_object_storage;
     DELETE "/object-storage/disable"                      object_storage::disable_object_storage;
     GET    "/object-storage/credentials"                  object_storage::get_credentials;
-    POST   "/object-storage/rotate-keys"                  object_storage::rotate_keys;
+    POST   "/object-storage/rotate-keys"                  object_storage::keys::rotate_keys;
+    GET    "/object-storage/keys"                         object_storage::keys::list_keys;
+    POST   "/object-storage/keys/create"                  object_storage::keys::create_key;
+    DELETE "/object-storage/keys/revoke/{key_id}"         object_storage::keys::revoke_key;
+    POST   "/object-storage/keys/retire-legacy"           object_storage::keys::retire_legacy_key;
     GET    "/object-storage/configure/aws"                object_storage::configure_aws;
     GET    "/object-storage/configure/rclone"             object_storage::configure_rclone;
     GET    "/object-storage/usage"                        object_storage::get_usage;

@@ -1,7 +1,7 @@
 //! The migrations, in order. They only add tables and columns. A removal waits for the release after the last use.
 
 /// Each migration runs once, in its own transaction.
-pub(crate) const ALL: [&str; 12] = [
+pub(crate) const ALL: [&str; 13] = [
     include_str!("../../../../migrations/0001_spine.sql"),
     include_str!("../../../../migrations/0002_machines.sql"),
     include_str!("../../../../migrations/0003_volumes.sql"),
@@ -11,6 +11,7 @@ pub(crate) const ALL: [&str; 12] = [
     include_str!("../../../../migrations/0007_gpus.sql"),
     include_str!("../../../../migrations/0008_limits.sql"),
     include_str!("../../../../migrations/0009_audit.sql"),
+    include_str!("../../../../migrations/0010_s3_keys.sql"),
     include_str!("../../../../migrations/0011_line.sql"),
     include_str!("../../../../migrations/0013_usage.sql"),
     include_str!("../../../../migrations/0014_access.sql"),

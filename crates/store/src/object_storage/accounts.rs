@@ -1,4 +1,4 @@
-//! Accounts of object storage: which organizations have one, its access key, and its usage.
+//! Accounts of object storage: which organizations have one, its usage, and its legacy key.
 
 use tarn_model::Time;
 use tarn_model::ids::OrgId;
@@ -10,9 +10,11 @@ use crate::{Result, Tx};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Account {
     pub org: OrgId,
-    /// The id of the access key, which identifies the organization.
-    pub access_key: String,
-    /// Whether the account was disabled and is being emptied. Its key is no longer valid.
+    /// The id of the key that all members shared before keys belonged to users, until it is retired.
+    pub legacy_key: Option<String>,
+    /// When the legacy key was last used.
+    pub legacy_used: Option<Time>,
+    /// Whether the account was disabled and is being emptied. Its keys are no longer valid.
     pub closing: bool,
     /// The bytes it holds, including open uploads and old versions.
     pub bytes: u64,
@@ -25,16 +27,19 @@ pub struct Account {
 
 macro_rules! select {
     ($rest:literal) => {
-        concat!("select org_id, access_key, closing, bytes, objects, requests, created_us from accounts ", $rest)
+        concat!(
+            "select org_id, legacy_key, legacy_used_us, closing, bytes, objects, requests, created_us from accounts ",
+            $rest
+        )
     };
 }
 
 /// Adds an empty account. `Taken` when the organization has one.
-pub fn insert(tx: &mut Tx<'_>, org: &OrgId, access_key: &str) -> Result<()> {
+pub fn insert(tx: &mut Tx<'_>, org: &OrgId) -> Result<()> {
     let now = tx.now();
     let sql = "insert into accounts (org_id, access_key, closing, bytes, objects, requests, created_us) \
-               values ($1, $2, 0, 0, 0, 0, $3)";
-    tx.run(sql, &params![org, access_key, now])
+               values ($1, $1, 0, 0, 0, 0, $2)";
+    tx.run(sql, &params![org, now])
 }
 
 /// Returns the account of an organization.
@@ -42,15 +47,20 @@ pub fn get(tx: &mut Tx<'_>, org: &OrgId) -> Result<Option<Account>> {
     tx.row(select!("where org_id = $1"), &params![org], read_account)
 }
 
-/// Returns the open account with this access key.
-pub fn by_access_key(tx: &mut Tx<'_>, access_key: &str) -> Result<Option<Account>> {
-    let sql = select!("where access_key = $1 and closing = 0");
-    tx.row(sql, &params![access_key], read_account)
+/// Ends the legacy key of an account.
+pub fn retire_legacy_key(tx: &mut Tx<'_>, org: &OrgId) -> Result<()> {
+    tx.execute_guarded("update accounts set legacy_key = null where org_id = $1", &params![org])
 }
 
-/// Replaces the access key of an account.
-pub fn set_access_key(tx: &mut Tx<'_>, org: &OrgId, access_key: &str) -> Result<()> {
-    tx.execute_guarded("update accounts set access_key = $1 where org_id = $2", &params![access_key, org])
+/// Records when a legacy key was used.
+pub fn set_legacy_key_used(tx: &mut Tx<'_>, legacy_key: &str, at: Time) -> Result<()> {
+    tx.run("update accounts set legacy_used_us = $1 where legacy_key = $2", &params![at, legacy_key])
+}
+
+/// Returns how many organizations have a legacy key.
+pub fn count_legacy_keys(tx: &mut Tx<'_>) -> Result<u64> {
+    let sql = "select count(*) from accounts where legacy_key is not null and closing = 0";
+    tx.single(sql, &[], |row| row.count())
 }
 
 /// Closes an account. It is emptied from now on.
@@ -90,7 +100,8 @@ pub fn count_requests(tx: &mut Tx<'_>, org: &OrgId, requests: u64) -> Result<()>
 fn read_account(row: &mut Row) -> Result<Account> {
     Ok(Account {
         org: row.id()?,
-        access_key: row.text()?,
+        legacy_key: row.maybe_text()?,
+        legacy_used: row.maybe_time()?,
         closing: row.flag()?,
         bytes: row.count()?,
         objects: row.count()?,

@@ -1,4 +1,4 @@
-//! Rows of object storage: accounts, buckets, objects with their versions, and uploads in parts.
+//! Rows of object storage: accounts, access keys, buckets, objects with their versions, and uploads in parts.
 //!
 //! Start reading at [`objects`]: an object is one row, and its bytes are in the row or in [`parts`].
 
@@ -6,5 +6,6 @@ pub mod accounts;
 pub mod buckets;
 pub mod objects;
 pub mod parts;
+pub mod s3_keys;
 pub mod uploads;
 pub mod versions;

@@ -44,7 +44,7 @@ fn object(bucket: &Bucket, key: &str, sequence: i64, body: Body) -> Object {
     }
 }
 
-/// An account counts its usage and has one access key.
+/// An account counts its usage.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
 async fn accounts_count_usage(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
@@ -52,24 +52,22 @@ async fn accounts_count_usage(#[values(DatabaseKind::Sqlite, DatabaseKind::Postg
     let org = world.owner.org.clone().unwrap();
     let of = org.clone();
     let write = world.store.write(move |tx| -> Result<_, Error> {
-        accounts::insert(tx, &of, "KEY1")?;
+        accounts::insert(tx, &of)?;
         accounts::charge(tx, &of, 500, 2)?;
         accounts::count_requests(tx, &of, 7)?;
         let bytes = accounts::charge(tx, &of, 100, 0)?;
         accounts::release_usage(tx, &of, 200, 1)?;
-        accounts::set_access_key(tx, &of, "KEY2")?;
         Ok(bytes)
     });
     assert_eq!(write.await.unwrap(), Some(600));
-    let found = world.store.read(|tx| accounts::by_access_key(tx, "KEY2")).await.unwrap().unwrap();
+    let found = world.store.read(|tx| accounts::get(tx, &org)).await.unwrap().unwrap();
     assert_eq!((found.bytes, found.objects, found.requests, found.closing), (400, 1, 7, false));
-    assert_eq!(world.store.read(|tx| accounts::by_access_key(tx, "KEY1")).await.unwrap(), None);
+    assert_eq!(found.legacy_key, None, "a new organization has none");
     let of = org.clone();
-    let twice = world.store.write(move |tx| accounts::insert(tx, &of, "KEY3")).await;
+    let twice = world.store.write(move |tx| accounts::insert(tx, &of)).await;
     assert!(matches!(twice, Err(Error::Taken)));
     let of = org.clone();
     world.store.write(move |tx| accounts::close(tx, &of)).await.unwrap();
-    assert_eq!(world.store.read(|tx| accounts::by_access_key(tx, "KEY2")).await.unwrap(), None);
     assert_eq!(world.store.read(accounts::closing).await.unwrap().len(), 1);
 }
 

@@ -257,6 +257,7 @@ mod tests {
             "[requests]\nlease_seconds = 0",
             "[object_storage]\nquota_gb = 0",
             "[object_storage]\nabandoned_upload_days = 0",
+            "[object_storage]\nlegacy_keys_until = 'next year'",
             "[jobs]\nkeep_days = 0",
             "[limits]\ncpus = -1.0",
             "[limits]\ncpus = inf",

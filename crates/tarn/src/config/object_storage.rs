@@ -7,6 +7,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use tarn_model::Time;
 use tarn_model::ids::OrgId;
 use tarn_objects::Settings;
 
@@ -39,6 +40,8 @@ pub(crate) struct ObjectStorage {
     reserve_mb: u64,
     /// Age at which an unfinished multipart upload is removed.
     abandoned_upload_days: u64,
+    /// When the keys stop working that all members of an organization share.
+    legacy_keys_until: Option<String>,
 }
 
 impl Default for S3Listen {
@@ -81,7 +84,14 @@ impl TryFrom<String> for S3Listen {
 impl Default for ObjectStorage {
     fn default() -> Self {
         let quotas_gb = BTreeMap::new();
-        ObjectStorage { directory: None, quota_gb: None, quotas_gb, reserve_mb: 256, abandoned_upload_days: 7 }
+        ObjectStorage {
+            directory: None,
+            quota_gb: None,
+            quotas_gb,
+            reserve_mb: 256,
+            abandoned_upload_days: 7,
+            legacy_keys_until: None,
+        }
     }
 }
 
@@ -100,6 +110,7 @@ impl ObjectStorage {
                 return Err(Failure(format!("object_storage.quotas_gb.{org} must be at least 1 and at most {MAX_GB}")));
             }
         }
+        self.legacy_keys_until.as_deref().map(parse_date).transpose()?;
         if self.reserve_mb <= MAX_GB {
             Ok(())
         } else {
@@ -124,9 +135,19 @@ impl Config {
             quotas_bytes: quotas.collect(),
             reserve_bytes: own.reserve_mb * 1_000_000,
             abandoned_after: Duration::from_secs(own.abandoned_upload_days * 24 * 3600),
+            legacy_keys_until: own.legacy_keys_until.as_deref().and_then(|date| parse_date(date).ok()),
             ..Settings::default()
         }
     }
+}
+
+/// Parses a date of RFC 3339; without a time it is the midnight that begins the day in UTC.
+fn parse_date(text: &str) -> Result<Time> {
+    let full = if text.len() == 10 { format!("{text}T00:00:00Z") } else { text.to_owned() };
+    let parsed = full.parse::<jiff::Timestamp>().map(|date| Time::from_micros(date.as_microsecond()));
+    parsed.map_err(|_| {
+        Failure("object_storage.legacy_keys_until must be a date such as \"2027-01-31T00:00:00Z\"".to_owned())
+    })
 }
 
 #[cfg(test)]
@@ -168,6 +189,13 @@ mod tests {
         assert!(unknown.to_string().contains("followed by 12 characters"), "names may change: {unknown}");
         let nothing = parsed(&format!("[object_storage.quotas_gb]\n{own} = 0")).unwrap();
         assert!(nothing.object_storage.check().is_err());
+        for (text, shown) in
+            [("2027-01-31", "2027-01-31T00:00:00Z"), ("2027-01-31T05:00:00+02:00", "2027-01-31T03:00:00Z")]
+        {
+            let dated = parsed(&format!("[object_storage]\nlegacy_keys_until = '{text}'")).unwrap();
+            dated.object_storage.check().unwrap();
+            assert_eq!(dated.objects_settings().legacy_keys_until.unwrap().to_string(), shown);
+        }
         let elsewhere = parsed("[object_storage]\ndirectory = '/srv/objects'").unwrap();
         assert_eq!(elsewhere.objects_directory(), PathBuf::from("/srv/objects"));
     }

@@ -18,7 +18,7 @@ use tarn_control::Secrets;
 use tarn_model::access::Policy;
 use tarn_objects::{Components, Objects, Settings, s3};
 use tarn_server::Listening;
-use tarn_store::Store;
+use tarn_store::{Store, accounts};
 use tokio::time::Instant;
 
 use super::listeners::reachable_address;
@@ -43,7 +43,27 @@ pub(crate) async fn open_objects(config: &Config, store: &Store, secrets: &Secre
         clock: Arc::new(SystemClock),
         ids: Arc::new(RandomIds),
     };
-    Objects::open(parts).map_err(|e| Failure::with_cause(format!("cannot open the objects directory {shown}"), e))
+    let objects = Objects::open(parts);
+    let objects = objects.map_err(|e| Failure::with_cause(format!("cannot open the objects directory {shown}"), e))?;
+    warn_of_legacy_keys(store, &objects).await?;
+    Ok(objects)
+}
+
+/// Says that keys of whole organizations still work: revoking the access of a member does not end what they know.
+async fn warn_of_legacy_keys(store: &Store, objects: &Objects) -> Result<()> {
+    let count = store.read(accounts::count_legacy_keys).await;
+    let organizations = count
+        .map_err(|error: tarn_store::Error| Failure::with_cause("cannot read the keys of object storage", error))?;
+    let until = objects.legacy_keys_until().map_or("they are retired".to_owned(), |time| time.to_string());
+    if organizations > 0 {
+        tracing::warn!(
+            organizations,
+            until,
+            "organizations have a legacy S3 key, which works for everyone who knows it; their administrators end it with \
+             POST /object-storage/keys/retire-legacy, and object_storage.legacy_keys_until ends all"
+        );
+    }
+    Ok(())
 }
 
 /// The default limit of what is kept for the jobs of an organization: this part of the disk, and not less than these

@@ -7,6 +7,7 @@ use tarn_model::ledger::{Account, Transfer};
 use tarn_model::users::{Organization, User, is_email, is_org_name};
 use tarn_store::{Tx, events, ledger, users};
 
+use crate::operations::object_storage::keys::legacy_key_warning;
 use crate::operations::scope_of;
 use crate::page::{self, cut, decode_cursor};
 use crate::{Caller, Control, Error, Page, Result, hash_of_key};
@@ -121,12 +122,13 @@ pub async fn disable_user(control: &Control, caller: &Caller, user: &str, disabl
     if disabled && id == caller.user.id {
         return Err(Error::conflict("own_user", "you cannot disable yourself; ask another administrator"));
     }
-    let me = caller.clone();
+    let (me, objects) = (caller.clone(), control.objects().clone());
     let write = control.write(caller, move |tx| {
         let user = users::get(tx, &id)?.ok_or_else(|| Error::not_found("user", id.as_str()))?;
         users::set_disabled(tx, &id, disabled)?;
         record_user_event(tx, &me, &user, if disabled { "user.disable" } else { "user.enable" })?;
-        Ok(format!("User {} ({id}) is now {}.", user.email, if disabled { "disabled" } else { "enabled" }))
+        let warning = if disabled { legacy_key_warning(tx, &objects, &user)? } else { String::new() };
+        Ok(format!("User {} ({id}) is now {}.{warning}", user.email, if disabled { "disabled" } else { "enabled" }))
     });
     let done = write.await;
     // The SSH keys of a disabled user no longer open anything.

@@ -3,4 +3,5 @@
 mod gateway;
 mod loopback_proxy;
 mod revocation;
+mod s3_keys;
 mod ssh_keys;

@@ -1,4 +1,4 @@
-//! Access control: looks up the access key that signed a request, and the organization it belongs to.
+//! Access control: looks up the access key that signed a request, and the user and the organization it belongs to.
 
 use std::sync::{Arc, OnceLock};
 
@@ -9,12 +9,14 @@ use s3s::auth::{S3Auth, SecretKey};
 use s3s::{S3Result, s3_error};
 use tarn_base::fair_share::FairShare;
 use tarn_model::ids::OrgId;
+use tarn_store::s3_keys::KeyHolder;
 
 use crate::Objects;
 
 tokio::task_local! {
-    /// The organization of the current request. The signature is checked before the request has a place to store it.
-    pub(in crate::s3) static CALLER: OnceLock<OrgId>;
+    /// The holder of the key of the current request. The signature is checked before the request has a place to store
+    /// it.
+    pub(in crate::s3) static CALLER: OnceLock<KeyHolder>;
 }
 
 /// Looks up the secrets of access keys.
@@ -23,14 +25,14 @@ pub(in crate::s3) struct AccessKeys(pub(in crate::s3) Objects);
 #[async_trait]
 impl S3Auth for AccessKeys {
     async fn get_secret_key(&self, access_key: &str) -> S3Result<SecretKey> {
-        let Some(org) = self.0.organization_of(access_key).await? else {
+        let Some(holder) = self.0.holder_of(access_key).await? else {
             return Err(s3_error!(
                 InvalidAccessKeyId,
                 "The AWS Access Key Id you provided does not exist in our records. Ask for the current credentials."
             ));
         };
         // Outside of a request there is no slot, and the access check looks the key up again.
-        let _ = CALLER.try_with(|caller| caller.set(org));
+        let _ = CALLER.try_with(|caller| caller.set(holder));
         Ok(SecretKey::from(self.0.secret_of(access_key)))
     }
 }
@@ -62,14 +64,15 @@ impl S3Access for AccessCheck {
             return Err(s3_error!(AccessDenied, "Anonymous calls are not allowed. Sign the request."));
         };
         let known = CALLER.try_with(|caller| caller.get().cloned()).ok().flatten();
-        let org = match known {
-            Some(org) => org,
+        let holder = match known {
+            Some(holder) => holder,
             None => {
-                let found = self.objects.organization_of(&credentials.access_key).await?;
+                let found = self.objects.holder_of(&credentials.access_key).await?;
                 found.ok_or_else(|| s3_error!(InvalidAccessKeyId))?
             }
         };
-        self.objects.count_request(&org);
+        self.objects.count_request(&credentials.access_key, &holder);
+        let org = holder.org;
         let others = OWNERS.iter().filter_map(|name| cx.headers().get(*name)).any(|owner| owner != org.as_str());
         if others {
             return Err(s3_error!(AccessDenied, "The bucket does not belong to the owner that you expect."));
@@ -78,6 +81,9 @@ impl S3Access for AccessCheck {
             // The body has not been read yet. The permit is released at the end of the call.
             let permit = self.permits.acquire(&org, 1).await;
             cx.extensions_mut().insert(Arc::new(permit));
+        }
+        if let Some(user) = holder.user {
+            cx.extensions_mut().insert(user);
         }
         cx.extensions_mut().insert(org);
         Ok(())

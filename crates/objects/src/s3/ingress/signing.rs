@@ -33,6 +33,18 @@ pub(in crate::s3) fn signing_refusal(headers: &HeaderMap, query: Option<&str>) -
             "The authorization mechanism you have provided is not supported. Please use AWS4-HMAC-SHA256."
         ));
     }
+    if let Some(service) = authorization.and_then(header_credential).and_then(scope_service).filter(is_other_service) {
+        return Some(s3_error!(
+            AuthorizationHeaderMalformed,
+            "The authorization header is malformed; incorrect service '{service}'. This endpoint belongs to 's3'."
+        ));
+    }
+    let credential =
+        parameter_value(query, "X-Amz-Credential").map(|value| value.replace("%2F", "/").replace("%2f", "/"));
+    if credential.as_deref().and_then(scope_service).is_some_and(|service| is_other_service(&service)) {
+        let message = "X-Amz-Credential is malformed; incorrect service. This endpoint belongs to 's3'.";
+        return Some(custom("AuthorizationQueryParametersError", StatusCode::BAD_REQUEST, message));
+    }
     let expires = parameter_value(query, "X-Amz-Expires").map(str::parse::<u64>);
     if expires.is_some_and(|seconds| !seconds.is_ok_and(|seconds| seconds <= MAX_EXPIRES)) {
         let message = "X-Amz-Expires must be a number of seconds, at most a week: 604800.";
@@ -69,6 +81,25 @@ pub(in crate::s3) fn signing_refusal(headers: &HeaderMap, query: Option<&str>) -
         None if !is_signed("host") => Some(s3_error!(AccessDenied, "The header host is not signed. Sign it.")),
         None => None,
     }
+}
+
+/// Returns the credential of the header, where s3s looks for it: after the first word.
+fn header_credential(authorization: &str) -> Option<&str> {
+    let (_, rest) = authorization.split_once(char::is_whitespace)?;
+    rest.trim_start().strip_prefix("Credential=")?.split(',').next()
+}
+
+/// Returns the service in a credential, which is a key, a day, a region, a service and a constant. Others are refused
+/// by s3s.
+fn scope_service(credential: &str) -> Option<&str> {
+    let mut parts = credential.split('/');
+    let service = parts.nth(3)?;
+    (parts.next().is_some() && parts.next().is_none()).then_some(service)
+}
+
+/// s3s accepts signatures for another service, too.
+fn is_other_service(service: &&str) -> bool {
+    *service != "s3"
 }
 
 /// Returns the region in the credential scope: after the key and the day.
@@ -114,6 +145,31 @@ mod tests {
         let escaped = "X-Amz-Signed%48eaders=host&X-Amz-Signature=0";
         assert_eq!(code(&[("x-amz-copy-source", "/other/secret")], Some(escaped)).as_deref(), Some("InvalidURI"));
         assert_eq!(code(&[], Some("X-Amz-SignedHeaders=x-amz-date")).as_deref(), Some("AccessDenied"));
+    }
+
+    /// A signature for another service is refused.
+    #[test]
+    fn other_service_is_refused() {
+        let signed = |service: &str| {
+            format!(
+                "AWS4-HMAC-SHA256 Credential=a/20261118/global/{service}/aws4_request, SignedHeaders=host, Signature=0"
+            )
+        };
+        let header = |value: &str| code(&[("authorization", value)], None);
+        assert_eq!(header(&signed("s3")), None);
+        assert_eq!(header(&signed("sts")).as_deref(), Some("AuthorizationHeaderMalformed"));
+        // The first word is the algorithm for s3s, whatever it contains.
+        let hidden = signed("sts").replace("SHA256 ", "SHA256Credential=a/20261118/global/s3/aws4_request, ");
+        assert_eq!(header(&hidden).as_deref(), Some("AuthorizationHeaderMalformed"));
+        let query = |service: &str| {
+            let query =
+                format!("X-Amz-SignedHeaders=host&X-Amz-Credential=a%2F20261118%2fglobal%2F{service}/aws4_request");
+            code(&[], Some(&query))
+        };
+        assert_eq!(query("s3"), None);
+        for service in ["sts", "st%73", "s%33"] {
+            assert_eq!(query(service).as_deref(), Some("AuthorizationQueryParametersError"), "{service}");
+        }
     }
 
     /// The old signature version is refused.

@@ -48,6 +48,7 @@ impl From<Error> for S3Error {
                     "The upload does not exist; it may have been completed or aborted. Start another."
                 )
             }
+            Error::Refused(_) => s3_error!(InvalidRequest, "{error}."),
             Error::BadKey => s3_error!(InvalidArgument, "{error}."),
             Error::KeyTooLong => s3_error!(KeyTooLongError, "Your key is too long: {error}."),
             Error::PreconditionFailed => {

@@ -1,10 +1,10 @@
-//! Accounts: keys, quotas, and the end of an account.
+//! Accounts: quotas, and the end of an account.
 
 use rstest::rstest;
 use tarn_model::buckets::Versioning;
 use tarn_model::ids::OrgId;
 use tarn_model::objects::Details;
-use tarn_objects::accounts::{disable, enable, get, rotate};
+use tarn_objects::accounts::{disable, enable};
 use tarn_objects::complete::Expected;
 use tarn_objects::files::Sums;
 use tarn_objects::find::VersionSelector;
@@ -14,33 +14,6 @@ use tarn_store::testing::{DatabaseKind, SeededIds};
 
 use crate::backend::support::{with, world};
 use crate::backend::uploads::{chosen, part};
-
-/// An access key works until it is replaced.
-#[rstest]
-#[tokio::test(flavor = "multi_thread")]
-async fn access_key_works_until_replaced(
-    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
-) {
-    let Some(world) = world(database).await else { return };
-    let account = world.store.read(|tx| get(tx, &world.org)).await.unwrap();
-    let first = world.objects.credentials(&account);
-    assert_eq!((first.access_key_id.len(), first.secret_access_key.len()), (20, 40));
-    assert!(!format!("{first:?}").contains(&first.secret_access_key), "secrets are not printed");
-    for _ in 0..2 {
-        let org = world.objects.organization_of(&first.access_key_id).await.unwrap();
-        assert_eq!(org.as_ref(), Some(&world.org));
-    }
-    let org = world.org.clone();
-    let (again, new) = world.store.write(move |tx| enable(tx, &org)).await.unwrap();
-    assert_eq!((world.objects.credentials(&again), new), (first.clone(), false), "enabling twice changes nothing");
-    let org = world.org.clone();
-    let account = world.store.write(move |tx| rotate(tx, &org)).await.unwrap();
-    world.objects.forget_keys();
-    let second = world.objects.credentials(&account);
-    assert_ne!(second.secret_access_key, first.secret_access_key);
-    assert_eq!(world.objects.organization_of(&first.access_key_id).await.unwrap(), None);
-    assert_eq!(world.objects.organization_of(&second.access_key_id).await.unwrap(), Some(world.org));
-}
 
 /// The quota is enforced, and a refused put leaves nothing behind.
 #[rstest]
@@ -151,17 +124,4 @@ async fn disabled_account_is_emptied(#[values(DatabaseKind::Sqlite, DatabaseKind
     let org = world.org.clone();
     let (account, new) = world.store.write(move |tx| enable(tx, &org)).await.unwrap();
     assert!(new && account.bytes == 0 && account.objects == 0);
-}
-
-/// S3 calls are counted.
-#[rstest]
-#[tokio::test(flavor = "multi_thread")]
-async fn calls_are_counted(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
-    let Some(world) = world(database).await else { return };
-    for _ in 0..5 {
-        world.objects.count_request(&world.org);
-    }
-    world.objects.save_counts().await.unwrap();
-    world.objects.save_counts().await.unwrap();
-    assert_eq!(world.store.read(|tx| get(tx, &world.org)).await.unwrap().requests, 5);
 }

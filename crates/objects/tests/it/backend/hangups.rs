@@ -113,7 +113,7 @@ fn stopped_engine_keeps_referenced_files() {
 #[tokio::test(flavor = "multi_thread")]
 async fn put_with_unknown_outcome_is_left_to_sweep() {
     let world = world(DatabaseKind::Sqlite).await.unwrap();
-    world.objects.count_request(&world.org);
+    world.objects.count_request("TARN", &world.holder());
     let locked = Locked::new(&world.fresh.database).unwrap();
     let (put, saved) = tokio::join!(world.put("k", &[7; 40_000]), world.objects.save_counts());
     drop(locked);

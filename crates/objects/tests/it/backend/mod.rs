@@ -3,6 +3,7 @@
 mod accounts;
 mod bucket_access;
 mod hangups;
+mod keys;
 mod random;
 mod readers;
 mod space;

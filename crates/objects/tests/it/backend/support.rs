@@ -5,12 +5,15 @@ use std::path::PathBuf;
 
 use bytes::Bytes;
 use futures::StreamExt;
-use tarn_model::ids::OrgId;
+use tarn_model::ids::{OrgId, UserId};
 use tarn_model::objects::{Details, Object};
+use tarn_model::users::User;
+use tarn_model::{Ids, Time};
 use tarn_objects::files::Sums;
 use tarn_objects::find::VersionSelector;
 use tarn_objects::put::{Condition, ObjectLocation, Stored};
 use tarn_objects::{Components, Error, Objects, Result, Settings};
+use tarn_store::s3_keys::KeyHolder;
 use tarn_store::testing::{self, DatabaseKind};
 
 pub(crate) struct World {
@@ -50,7 +53,19 @@ pub(crate) fn open(base: &testing::World, settings: Settings) -> (Objects, PathB
     (Objects::open(components).unwrap(), directory)
 }
 
+/// A user in an organization.
+pub(crate) fn user(ids: &dyn Ids, org: &OrgId) -> User {
+    let id = UserId::fresh(ids);
+    let (email, created) = (format!("{id}@example.org"), Time::ZERO);
+    User { id, email, org: Some(org.clone()), org_admin: false, engine_admin: false, disabled: false, created }
+}
+
 impl World {
+    /// The holder of a legacy key of the account.
+    pub(crate) fn holder(&self) -> KeyHolder {
+        KeyHolder { org: self.org.clone(), user: None, ends: None }
+    }
+
     pub(crate) fn location(&self, key: &str) -> ObjectLocation {
         ObjectLocation { org: self.org.clone(), bucket: "first".to_owned(), key: key.to_owned() }
     }

@@ -2,7 +2,11 @@
 
 use std::time::{Duration, SystemTime};
 
-use tarn_store::testing::DatabaseKind;
+use rstest::rstest;
+use tarn_model::users::User;
+use tarn_objects::keys;
+use tarn_store::testing::{DatabaseKind, move_user};
+use tarn_store::{Tx, users};
 
 use crate::s3::harness::{Harness, assert_refused};
 use crate::s3::signer::amz_date;
@@ -94,6 +98,52 @@ async fn replaced_keys_open_nothing() {
     harness.bucket("photos").await;
     harness.rotate().await;
     assert_refused(&harness.call("HEAD", "/photos").send().await, 403, "InvalidAccessKeyId");
+}
+
+/// A key, and the URLs that were signed with it, stop when it is revoked, and when its user is disabled or moved.
+#[rstest]
+#[tokio::test(flavor = "multi_thread")]
+async fn key_ends_with_access_of_its_user(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
+    #[values(revoke, disable, move_away)] change: fn(&mut Tx<'_>, &User) -> tarn_objects::Result<()>,
+) {
+    let Some(harness) = Harness::new(database).await else { return };
+    harness.bucket("photos").await;
+    harness.put("photos", "a", "1").await;
+    let url = || harness.call("GET", "/photos/a").presigned(600);
+    assert_eq!((harness.get("photos", "a").await.status, url().send_unchanged().await.status), (200, 200));
+    harness.change(change).await;
+    assert_refused(&harness.get("photos", "a").await, 403, "InvalidAccessKeyId");
+    assert_refused(&url().send_unchanged().await, 403, "InvalidAccessKeyId");
+    assert_refused(&harness.call("PUT", "/photos/b").body("2").send().await, 403, "InvalidAccessKeyId");
+}
+
+fn revoke(tx: &mut Tx<'_>, user: &User) -> tarn_objects::Result<()> {
+    let key = keys::working(tx, &user.id, user.org.as_ref().unwrap())?.remove(0);
+    keys::revoke(tx, &key).map(drop)
+}
+
+fn disable(tx: &mut Tx<'_>, user: &User) -> tarn_objects::Result<()> {
+    Ok(users::set_disabled(tx, &user.id, true)?)
+}
+
+fn move_away(tx: &mut Tx<'_>, user: &User) -> tarn_objects::Result<()> {
+    Ok(move_user(tx, &user.id, Some(&"o-000000000009".parse().unwrap()))?)
+}
+
+/// A signature for another service is refused, in the header and in a URL.
+#[tokio::test]
+async fn other_service_is_refused() {
+    let harness = Harness::new(DatabaseKind::Sqlite).await.unwrap();
+    harness.bucket("photos").await;
+    let call = || {
+        let mut call = harness.call("HEAD", "/photos");
+        call.signer.service = "sts";
+        call
+    };
+    assert_refused(&call().send().await, 400, "AuthorizationHeaderMalformed");
+    assert_refused(&call().presigned(60).send_unchanged().await, 400, "AuthorizationQueryParametersError");
+    assert_eq!(harness.call("HEAD", "/photos").send().await.status, 200);
 }
 
 /// Forms are refused before they are read.

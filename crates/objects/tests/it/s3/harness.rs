@@ -3,14 +3,16 @@
 use http::{HeaderMap, Request};
 use sha2::{Digest, Sha256};
 use tarn_model::ids::OrgId;
-use tarn_objects::accounts::{self, Credentials};
+use tarn_model::users::User;
+use tarn_objects::accounts;
+use tarn_objects::keys::{self, Credentials};
 use tarn_objects::s3::{Service, service};
-use tarn_objects::{Objects, Settings};
-use tarn_store::Store;
+use tarn_objects::{Objects, Result, Settings};
 use tarn_store::testing::{DatabaseKind, World};
+use tarn_store::{Tx, users};
 use tower::Service as _;
 
-use crate::backend::support::open;
+use crate::backend::support::{open, user};
 use crate::s3::signer::{Signer, escape, names};
 
 /// Object storage with one organization that uses it.
@@ -18,6 +20,8 @@ pub(crate) struct Harness {
     base: World,
     pub(crate) objects: Objects,
     pub(crate) credentials: Credentials,
+    /// Whose the credentials are.
+    pub(crate) user: User,
     pub(crate) service: Service,
 }
 
@@ -34,19 +38,24 @@ impl Harness {
         let base = World::open(database).await?;
         let (objects, _) = open(&base, settings);
         let service = service(objects.clone(), vec!["s3.example.org".to_owned()]);
-        let credentials = enable(&base.store, &objects, "o-000000000001").await;
-        Some(Harness { base, objects, credentials, service })
+        let (credentials, user) = enable(&base, &objects, "o-000000000001").await;
+        Some(Harness { base, objects, credentials, user, service })
     }
 
     /// Returns the credentials of another organization.
     pub(crate) async fn other(&self) -> Credentials {
-        enable(&self.base.store, &self.objects, "o-000000000002").await
+        enable(&self.base, &self.objects, "o-000000000002").await.0
     }
 
     /// Replaces the access key. `credentials` keeps the old one.
     pub(crate) async fn rotate(&self) {
-        let org: OrgId = "o-000000000001".parse().unwrap();
-        self.base.store.write(move |tx| accounts::rotate(tx, &org)).await.unwrap();
+        self.change(|tx, user| keys::rotate(tx, &user.id, user.org.as_ref().unwrap(), None).map(drop)).await;
+    }
+
+    /// Makes a change that may end the access of the user.
+    pub(crate) async fn change(&self, change: fn(&mut Tx<'_>, &User) -> Result<()>) {
+        let user = self.user.clone();
+        self.base.store.write(move |tx| change(tx, &user)).await.unwrap();
         self.objects.forget_keys();
     }
 
@@ -85,11 +94,16 @@ impl Harness {
     }
 }
 
-async fn enable(store: &Store, objects: &Objects, org: &str) -> Credentials {
+async fn enable(base: &World, objects: &Objects, org: &str) -> (Credentials, User) {
     let org: OrgId = org.parse().unwrap();
-    let enable = store.write(move |tx| accounts::enable(tx, &org));
-    let (account, _) = enable.await.unwrap();
-    objects.credentials(&account)
+    let user = user(&*base.ids, &org);
+    let added = user.clone();
+    let enable = base.store.write(move |tx| -> Result<String> {
+        users::insert(tx, &added)?;
+        accounts::enable(tx, &org)?;
+        Ok(keys::ensure(tx, &added.id, &org)?.0.id)
+    });
+    (objects.credentials(&enable.await.unwrap()), user)
 }
 
 /// A call that has not been sent.

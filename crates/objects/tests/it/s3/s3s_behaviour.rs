@@ -31,6 +31,7 @@
 //! 20. The conditions of a copy on its destination are not parsed (`objects/copy_object.rs`):
 //!     [`destination_conditions_are_not_parsed`].
 //! 21. An empty Content-MD5 counts as absent (`shared/body.rs`): [`empty_md5_is_ignored`].
+//! 22. A signature for the service `sts` is accepted (`ingress/signing.rs`): [`another_service_is_accepted`].
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -305,6 +306,14 @@ async fn malformed_region_is_refused() {
     call.signer.region = "US".to_owned();
     let (response, _) = passed(call, UNSIGNED).await;
     assert!(response.status >= 400 && response.xml("Region").is_none(), "{}", response.text());
+}
+
+#[tokio::test]
+async fn another_service_is_accepted() {
+    let mut call = harness().await.call("GET", "/photos/a");
+    call.signer.service = "sts";
+    let (_, noted) = passed(call, UNSIGNED).await;
+    assert!(noted.contains("get: "), "{noted}");
 }
 
 #[tokio::test]

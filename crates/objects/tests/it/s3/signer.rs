@@ -14,23 +14,24 @@ pub(crate) struct Signer {
     /// As `20261116T070000Z`.
     pub(crate) date: String,
     pub(crate) region: String,
+    pub(crate) service: &'static str,
 }
 
 impl Signer {
     #[allow(clippy::disallowed_methods, reason = "a signature is only good near the present, and s3s asks the system")]
     pub(crate) fn new(access_key: &str, secret: &str) -> Self {
         let (access_key, secret, region) = (access_key.to_owned(), secret.to_owned(), "global".to_owned());
-        Signer { access_key, secret, region, date: amz_date(SystemTime::now()) }
+        Signer { access_key, secret, region, service: "s3", date: amz_date(SystemTime::now()) }
     }
 
     pub(crate) fn scope(&self) -> String {
-        format!("{}/{}/s3/aws4_request", &self.date[..8], self.region)
+        format!("{}/{}/{}/aws4_request", &self.date[..8], self.region, self.service)
     }
 
     /// Returns the signature of a text.
     pub(crate) fn sign(&self, text: &str) -> String {
         let day = hmac(format!("AWS4{}", self.secret).as_bytes(), &self.date.as_bytes()[..8]);
-        let key = ["s3", "aws4_request"]
+        let key = [self.service, "aws4_request"]
             .iter()
             .fold(hmac(&day, self.region.as_bytes()), |key, part| hmac(&key, part.as_bytes()));
         hex::encode(hmac(&key, text.as_bytes()))

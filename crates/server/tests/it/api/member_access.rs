@@ -8,6 +8,7 @@ use tarn_control::Settings;
 use tarn_control::testing::Setup;
 use tarn_model::access::{Action, Policy};
 use tarn_model::capacity::Inventory;
+use tarn_store::testing::set_legacy_key;
 
 use crate::jobs::lifecycle::CONFIG;
 use crate::support::harness::{Answer, Call, DatabaseKind, UNLIMITED, World, usual};
@@ -122,6 +123,15 @@ async fn prepare(world: &World, members: &Members, action: Action, caller: &str,
             assert_eq!(world.put(ben, &format!("/object-storage/bucket/create/{name}")).await.status, 201);
             Attempt::new(Method::DELETE, format!("/object-storage/bucket/delete/{name}"))
         }
+        Action::RevokeS3Key => {
+            let key = world.get(ben, "/object-storage/credentials").await.text("access_key_id");
+            Attempt::new(Method::DELETE, format!("/object-storage/keys/revoke/{key}"))
+        }
+        Action::ManageS3Keys => {
+            let org = world.get(ada, "/user/organization/info").await.text("org_id").parse().unwrap();
+            world.store.write(move |tx| set_legacy_key(tx, &org, "TARNSHARED")).await.unwrap();
+            Attempt::new(Method::POST, "/object-storage/keys/retire-legacy".to_owned())
+        }
         Action::DisableObjectStorage => Attempt::new(Method::DELETE, "/object-storage/disable?force=true".to_owned()),
         Action::AdministerEngine => {
             Attempt::new(Method::POST, "/admin/user/create".to_owned()).with(json!({ "email": "dan@example.org" }))
@@ -193,8 +203,8 @@ async fn member_needs_creator_or_administrator(
             let allowed = match action {
                 Action::Use => true,
                 Action::AdministerEngine => false,
-                // It belongs to all, so it has no creator.
-                Action::DisableObjectStorage => who == "admin",
+                // They belong to all, so they have no creator.
+                Action::DisableObjectStorage | Action::ManageS3Keys => who == "admin",
                 _ => who != "member",
             };
             if allowed {
@@ -211,7 +221,8 @@ async fn member_needs_creator_or_administrator(
             assert_eq!(answer.refusal(), (403, "not_yours".to_owned()), "{context}");
             assert!(answer.message().contains("ada@example.org"), "{context}: {}", answer.message());
             let names_creator = answer.message().contains("ben@example.org");
-            assert_eq!(names_creator, *action != Action::DisableObjectStorage, "{context}: {}", answer.message());
+            let has_creator = !matches!(action, Action::DisableObjectStorage | Action::ManageS3Keys);
+            assert_eq!(names_creator, has_creator, "{context}: {}", answer.message());
             assert!(!answer.message().contains("cyd@example.org"), "{context}: {}", answer.message());
         }
     }
@@ -230,6 +241,8 @@ async fn member_may_destroy_where_operator_allows(
         let answer = attempt.by(&world, &members.cyd).await;
         if *action == Action::AdministerEngine {
             assert_eq!(answer.refusal(), (403, "access_denied".to_owned()));
+        } else if matches!(action, Action::RevokeS3Key | Action::ManageS3Keys) {
+            assert_eq!(answer.refusal(), (403, "not_yours".to_owned()), "keys are nobody else's in any case");
         } else {
             assert_allowed(&answer, &format!("{action:?}"));
         }

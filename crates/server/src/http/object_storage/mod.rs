@@ -1,4 +1,7 @@
 //! The endpoints of the tag `object-storage`. They manage it; objects are read and written through the S3 endpoint.
+//! Those of S3 keys are in [`keys`].
+
+pub(crate) mod keys;
 
 use axum::http::StatusCode;
 use tarn_api::health::MessageResponse;
@@ -6,7 +9,7 @@ use tarn_api::object_storage::{
     AwsConfigure, BucketCreateResponse, BucketListResponse, ObjectStorageCredentials, ObjectStorageUsage,
     RcloneConfigure,
 };
-use tarn_control::operations::object_storage::{self, ObjectStorageAccess, UsageView};
+use tarn_control::operations::object_storage::{self, ObjectStorageAccess, UsageView, keys as s3_keys};
 use utoipa::IntoParams;
 
 use crate::http::input::call::{ChangeCall, ReadCall};
@@ -24,8 +27,8 @@ const SECTION: &str = "tp";
 
 /// Enable object storage
 ///
-/// Enable S3-compatible object storage for the organization of the caller, and return the keys that all its members
-/// share. If it is enabled already, the keys stay unchanged.
+/// Enable S3-compatible object storage for the organization of the caller, and return a key of the caller. If it is
+/// enabled already, the key stays unchanged.
 #[utoipa::path(
     post,
     path = "/object-storage/enable",
@@ -79,7 +82,7 @@ pub(crate) async fn disable_object_storage(
 
 /// Get the credentials of object storage
 ///
-/// The keys that the members of the caller's organization share, and where to use them.
+/// The caller's own key, and where to use it. A caller who has none gets one.
 #[utoipa::path(
     get,
     path = "/object-storage/credentials",
@@ -90,24 +93,7 @@ pub(crate) async fn disable_object_storage(
     ),
 )]
 pub(crate) async fn get_credentials(call: ReadCall) -> EndpointResult<ObjectStorageCredentials> {
-    Ok(JsonResponse::ok(credentials_info(object_storage::credentials(&call.control, &call.caller).await?)))
-}
-
-/// Replace the keys of object storage
-///
-/// Create new keys for the organization of the caller. The old keys stop working at once, for all its members, and
-/// cannot be restored; URLs that were signed with them stop, too.
-#[utoipa::path(
-    post,
-    path = "/object-storage/rotate-keys",
-    operation_id = "object_storage_rotate_keys",
-    responses(
-        (status = 200, description = "The new credentials", body = ObjectStorageCredentials),
-        (status = 404, description = "Object storage is not enabled"),
-    ),
-)]
-pub(crate) async fn rotate_keys(call: ChangeCall) -> EndpointResult<ObjectStorageCredentials> {
-    Ok(JsonResponse::ok(credentials_info(object_storage::rotate_keys(&call.control, &call.caller).await?)))
+    Ok(JsonResponse::ok(credentials_info(s3_keys::credentials(&call.control, &call.caller).await?)))
 }
 
 /// Get the configuration of the AWS tools
@@ -124,7 +110,7 @@ pub(crate) async fn rotate_keys(call: ChangeCall) -> EndpointResult<ObjectStorag
     ),
 )]
 pub(crate) async fn configure_aws(call: ReadCall) -> EndpointResult<AwsConfigure> {
-    Ok(JsonResponse::ok(aws_sections(object_storage::credentials(&call.control, &call.caller).await?)))
+    Ok(JsonResponse::ok(aws_sections(s3_keys::credentials(&call.control, &call.caller).await?)))
 }
 
 /// Buckets are addressed by path, because not every endpoint has a domain with names for buckets.
@@ -157,7 +143,7 @@ fn aws_sections(access: ObjectStorageAccess) -> AwsConfigure {
     ),
 )]
 pub(crate) async fn configure_rclone(call: ReadCall) -> EndpointResult<RcloneConfigure> {
-    Ok(JsonResponse::ok(rclone_section(object_storage::credentials(&call.control, &call.caller).await?)))
+    Ok(JsonResponse::ok(rclone_section(s3_keys::credentials(&call.control, &call.caller).await?)))
 }
 
 /// For an unknown provider, rclone assumes little. The last lines state what it can rely on: the newer listing, names

@@ -1,17 +1,19 @@
-//! Object storage of organizations: whether it is enabled, its access keys, and its buckets. The objects in the buckets
-//! are managed through S3.
+//! Object storage of organizations: whether it is enabled, its buckets, and in [`keys`] the access keys of its members.
+//! The objects in the buckets are managed through S3.
+
+pub mod keys;
 
 use serde_json::{Value, json};
 use tarn_base::tasks::run_to_completion;
 use tarn_model::access::{Action, Object};
 use tarn_model::ids::OrgId;
-use tarn_objects::accounts::{self, Credentials};
-use tarn_objects::buckets;
+use tarn_objects::keys::Credentials;
+use tarn_objects::{accounts, buckets};
 use tarn_store::{Tx, accounts as rows, events};
 
 use crate::{Caller, Control, Error, Kind, Result};
 
-/// The access to the object storage of an organization.
+/// The access of a user to the object storage of their organization.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectStorageAccess {
     pub credentials: Credentials,
@@ -35,21 +37,24 @@ pub struct UsageView {
     pub quota_bytes: Option<u64>,
 }
 
-/// Enables object storage for the caller's organization. If it is enabled already, the access keys stay the same.
+/// Enables object storage for the caller's organization, and gives the caller a key. If it is enabled already, the keys
+/// stay the same.
 pub async fn enable(control: &Control, caller: &Caller) -> Result<ObjectStorageAccess> {
     let (org, me) = (caller_organization(caller)?, caller.clone());
     let endpoint = s3_endpoint(control)?;
     let write = control.write(caller, move |tx| {
-        let (account, new) = accounts::enable(tx, &org)?;
-        let detail = json!({ "access_key_id": account.access_key });
-        // The credentials are shown in both cases.
-        let verb = if new { "object_storage.enable" } else { "object_storage.show_credentials" };
-        record_account_event(tx, &me, &org, org.as_str(), verb, &detail)?;
+        let (_, new) = accounts::enable(tx, &org)?;
+        if new {
+            record_account_event(tx, &me, &org, org.as_str(), "object_storage.enable", &json!({}))?;
+        }
+        let key = keys::ensure_key(tx, &me, &org)?;
+        let detail = json!({ "access_key_id": key.id });
+        record_account_event(tx, &me, &org, org.as_str(), "object_storage.show_credentials", &detail)?;
         let message = if new { "Object storage was enabled." } else { "Object storage is enabled already." };
-        Ok((account.access_key, message.to_owned()))
+        Ok((key.id, message.to_owned()))
     });
     let (access_key, message) = write.await?;
-    Ok(access_with_secret(control, access_key, endpoint, message))
+    Ok(access_with_secret(control, &access_key, endpoint, message))
 }
 
 /// Disables object storage for the caller's organization. With `force`, all objects are deleted.
@@ -75,42 +80,10 @@ pub async fn disable(control: &Control, caller: &Caller, force: bool) -> Result<
     let (control, caller) = (control.clone(), caller.clone());
     run_to_completion(async move {
         let disabled = control.write(&caller, work).await;
-        control.objects().forget_keys();
         control.memory.objects_closed.notify_one();
         disabled
     })
     .await
-}
-
-/// Returns the access keys of the caller's organization.
-pub async fn credentials(control: &Control, caller: &Caller) -> Result<ObjectStorageAccess> {
-    let (org, endpoint) = (caller_organization(caller)?, s3_endpoint(control)?);
-    let account = control.store().read(|tx| accounts::get(tx, &org)).await?;
-    let detail = json!({ "access_key_id": account.access_key });
-    control.record_shown(caller, (org.as_str(), org.as_str()), "object_storage.show_credentials", detail).await?;
-    Ok(access_with_secret(control, account.access_key, endpoint, String::new()))
-}
-
-/// Replaces the access keys of the caller's organization. The old ones no longer work.
-pub async fn rotate_keys(control: &Control, caller: &Caller) -> Result<ObjectStorageAccess> {
-    let (org, me) = (caller_organization(caller)?, caller.clone());
-    let endpoint = s3_endpoint(control)?;
-    let work = move |tx: &mut Tx<'_>| {
-        let old = accounts::get(tx, &org)?.access_key;
-        let account = accounts::rotate(tx, &org)?;
-        let detail = json!({ "access_key_id": account.access_key, "old_access_key_id": old });
-        record_account_event(tx, &me, &org, org.as_str(), "object_storage.rotate_keys", &detail)?;
-        Ok(account.access_key)
-    };
-    let (engine, caller) = (control.clone(), caller.clone());
-    let rotated = run_to_completion(async move {
-        let rotated = engine.write(&caller, work).await;
-        engine.objects().forget_keys();
-        rotated
-    });
-    let message = "The access keys were replaced; the old ones no longer work for any member of the \
-                   organization. Members get the new ones with `object-storage credentials`.";
-    Ok(access_with_secret(control, rotated.await?, endpoint, message.to_owned()))
 }
 
 /// Lists the names of the organization's buckets, in order.
@@ -204,14 +177,8 @@ fn s3_endpoint(control: &Control) -> Result<String> {
 }
 
 /// Adds the secret, which is derived from the access key and therefore not stored with the outcome of a call.
-fn access_with_secret(
-    control: &Control,
-    access_key_id: String,
-    endpoint: String,
-    message: String,
-) -> ObjectStorageAccess {
-    let secret_access_key = control.objects().secret_of(&access_key_id);
-    ObjectStorageAccess { credentials: Credentials { access_key_id, secret_access_key }, endpoint, message }
+fn access_with_secret(control: &Control, access_key: &str, endpoint: String, message: String) -> ObjectStorageAccess {
+    ObjectStorageAccess { credentials: control.objects().credentials(access_key), endpoint, message }
 }
 
 fn record_account_event(
