@@ -122,6 +122,7 @@ impl TestHost {
             container: None,
             boot: 1,
             volumes: Vec::new(),
+            share: "share".into(),
         }
     }
 
