@@ -28,6 +28,8 @@ pub(super) struct RegistryClient {
     clients: Arc<HttpClients>,
     login: Option<(String, String)>,
     token_service: Option<String>,
+    /// Whether every response counts as that of a registry; only for operators, who see what is there anyway.
+    is_trusted: bool,
     /// The `Authorization` header, once the registry has asked for one.
     credentials: Mutex<Option<HeaderValue>>,
 }
@@ -48,7 +50,13 @@ impl RegistryClient {
         let base = format!("{}://{address}/v2", if is_plain { "http" } else { "https" });
         let login = known.and_then(|known| known.username.clone().zip(known.password.clone()));
         let token_service = known.and_then(|known| known.token_service.clone());
-        RegistryClient { host: host.to_owned(), base, clients, login, token_service, credentials: Mutex::default() }
+        let (is_trusted, credentials) = (false, Mutex::default());
+        RegistryClient { host: host.to_owned(), base, clients, login, token_service, is_trusted, credentials }
+    }
+
+    /// Explains every response, whether it shows that it is a registry's or not.
+    pub(super) fn trusted(self) -> Self {
+        RegistryClient { is_trusted: true, ..self }
     }
 
     /// Requests a part of a repository, starting at a byte.
@@ -70,7 +78,7 @@ impl RegistryClient {
     ) -> Result<Response, RegistryError> {
         let response = self.send_get(path, from).await?;
         if response.status() != StatusCode::UNAUTHORIZED {
-            return check_response(response).await;
+            return check_response(response, self.is_trusted).await;
         }
         // Credentials may expire in the middle of a pull, so they are requested again.
         let header = response.headers().get(WWW_AUTHENTICATE).and_then(|value| value.to_str().ok());
@@ -82,12 +90,14 @@ impl RegistryClient {
             }
             None => None,
         };
-        let Some(Credentials { header, are_of_login }) = credentials else { return check_response(response).await };
+        let Some(Credentials { header, are_of_login }) = credentials else {
+            return check_response(response, self.is_trusted).await;
+        };
         *self.credentials.lock().await = Some(header);
         let response = self.send_get(path, from).await?;
         // A token was issued for the login; a password is checked only here.
         let is_known = challenge != Some(Challenge::Basic) || response.status() == StatusCode::FORBIDDEN;
-        check_response(response).await.map_err(|error| match error {
+        check_response(response, self.is_trusted).await.map_err(|error| match error {
             RegistryError::Unauthorized if are_of_login && is_known => RegistryError::AccessDenied,
             RegistryError::Unauthorized if are_of_login => RegistryError::LoginRejected,
             other => other,
@@ -178,7 +188,7 @@ impl RegistryClient {
         if are_of_login && is_rejected {
             return Err(RegistryError::LoginRejected);
         }
-        let response = check_response(response).await.map_err(|error| match error {
+        let response = check_response(response, self.is_trusted).await.map_err(|error| match error {
             RegistryError::NotFound => RegistryError::Unauthorized,
             other => other,
         })?;

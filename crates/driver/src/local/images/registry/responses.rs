@@ -50,18 +50,19 @@ pub(super) fn is_of_registry(headers: &HeaderMap) -> bool {
     headers.get(API_VERSION).is_some_and(|version| version.as_bytes().starts_with(b"registry/2"))
 }
 
-/// Returns a successful response, or what its failure means.
-pub(super) async fn check_response(response: Response) -> Result<Response, RegistryError> {
+/// Returns a successful response, or what its failure means. Unless every server is trusted to be a registry, the response
+/// has to show that it is one.
+pub(super) async fn check_response(response: Response, is_trusted: bool) -> Result<Response, RegistryError> {
     let status = response.status();
     if matches!(status, StatusCode::OK | StatusCode::PARTIAL_CONTENT) {
         return Ok(response);
     }
-    let is_registry = is_of_registry(response.headers())
+    let is_registry = is_trusted
+        || is_of_registry(response.headers())
         || read_body(response, MAX_ERROR).await.is_ok_and(|body| is_error_of_registry(&body));
     Err(match status {
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN if is_registry => RegistryError::Unauthorized,
         StatusCode::NOT_FOUND if is_registry => RegistryError::NotFound,
-        // A gateway in front of the registry may send these; whether they are shown is decided by the caller.
         status if is_registry && is_temporary(status) => RegistryError::Unavailable(status.as_u16()),
         status if is_temporary(status) => {
             RegistryError::Unreachable(format!("it responds with status {}, not as a registry", status.as_u16()))
