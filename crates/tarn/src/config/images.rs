@@ -100,8 +100,8 @@ impl Config {
         self.images.allowed_registries.as_ref().is_none_or(|places| places.iter().any(is_docker))
     }
 
-    /// The image settings of the driver. Every registry that the configuration names is the operator's choice, and may be
-    /// called at a private address. Logins in the configuration take precedence over those in Docker's file.
+    /// The image settings of the driver. Every registry that the configuration names is the operator's choice, and may
+    /// be called at a private address. Logins in the configuration take precedence over those in Docker's file.
     pub(crate) fn images(&self) -> Result<ImageSettings> {
         let own = &self.images;
         let mut registries: Vec<Registry> = own.registries.iter().map(RegistryDefinition::registry).collect();

@@ -1,7 +1,7 @@
 //! Pulling an image: resolves its name, fetches the missing layers, and stores the image.
 //!
-//! Start reading at [`pull_image`], then `layer` and `transfer`; `turns` decides which layers are transferred at a time,
-//! and `progress` is what the owner of the request sees meanwhile.
+//! Start reading at [`pull_image`], then `layer` and `transfer`; `turns` decides which layers are transferred at a
+//! time, and `progress` is what the owner of the request sees meanwhile.
 
 mod layer;
 mod opaque_directories;

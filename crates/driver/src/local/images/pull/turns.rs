@@ -1,13 +1,13 @@
 //! Turns: which layers are transferred at a time, of all images together.
 //!
 //! A few layers have a *place* and are transferred. While others wait, a layer keeps its place for one turn and then
-//! gives it up: it stays as it is, and continues when a place is free for it. Places go to the share (a tenant) that has
-//! used them for the least time, and then to the layer that has waited longest. Time alone decides, not the rate, so a
-//! slow registry delays other shares by no more than their turns.
+//! gives it up: it stays as it is, and continues when a place is free for it. Places go to the share (a tenant) that
+//! has used them for the least time, and then to the layer that has waited longest. Time alone decides, not the rate,
+//! so a slow registry delays other shares by no more than their turns.
 //!
-//! Each layer that has begun has a process and a part of a layer on disk, so their number is limited as well, and that of
-//! one share more so. When all have begun that may, and another share has none, one of the share that has most gives up
-//! and begins again later.
+//! Each layer that has begun has a process and a part of a layer on disk, so their number is limited as well, and that
+//! of one share more so. When all have begun that may, and another share has none, one of the share that has most gives
+//! up and begins again later.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

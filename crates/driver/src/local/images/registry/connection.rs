@@ -1,5 +1,5 @@
-//! One registry, called over HTTP. No registry is trusted: every response is read with a limit, every host that it leads
-//! to is checked, and its credentials stay where they belong.
+//! One registry, called over HTTP. No registry is trusted: every response is read with a limit, every host that it
+//! leads to is checked, and its credentials stay where they belong.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -198,7 +198,8 @@ impl RegistryClient {
         Ok(header.map(|header| Credentials { header, are_of_login }))
     }
 
-    /// Returns whether a token service gets the login of this registry: on the registry's site, or named by the operator.
+    /// Returns whether a token service gets the login of this registry: one on the registry's site, or one that the
+    /// operator names.
     fn may_get_login(&self, url: &Url) -> bool {
         let Some(host) = url.host_str() else { return false };
         let own = parse_url(&self.base).ok();

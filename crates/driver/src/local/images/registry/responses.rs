@@ -38,8 +38,8 @@ pub(super) enum RegistryError {
 }
 
 impl RegistryError {
-    /// Returns whether another try may succeed. A refused host is tried as often as a closed port, so that the time that
-    /// it takes does not tell them apart.
+    /// Returns whether another try may succeed. A refused host is tried as often as a closed port, so that the time
+    /// that it takes does not tell them apart.
     pub(super) fn is_temporary(&self) -> bool {
         matches!(self, RegistryError::NotPublic(_) | RegistryError::Unreachable(_) | RegistryError::Unavailable(_))
     }
@@ -50,8 +50,8 @@ pub(super) fn is_of_registry(headers: &HeaderMap) -> bool {
     headers.get(API_VERSION).is_some_and(|version| version.as_bytes().starts_with(b"registry/2"))
 }
 
-/// Returns a successful response, or what its failure means. Unless every server is trusted to be a registry, the response
-/// has to show that it is one.
+/// Returns a successful response, or what its failure means. Unless every server is trusted to be a registry, the
+/// response has to show that it is one.
 pub(super) async fn check_response(response: Response, is_trusted: bool) -> Result<Response, RegistryError> {
     let status = response.status();
     if matches!(status, StatusCode::OK | StatusCode::PARTIAL_CONTENT) {
