@@ -25,6 +25,12 @@ cpus = 0.5
 memory_mib = 256
 """
 
+# Registries of tests are on loopback addresses, where engines pull only from listed ones.
+IMAGES = """
+[images]
+private_registries = ["127.0.0.1:*", "localhost:*"]
+"""
+
 
 @dataclass
 class SshResult:
@@ -40,7 +46,7 @@ class Instances(Server):
 
     def __init__(self, directory: Path, *options, name="engine", settings=""):
         config = directory / f"{name}.toml"
-        config.write_text(TYPES + settings)
+        config.write_text(TYPES + IMAGES + settings)
         super().__init__(directory / name, "--config", config, *options, driver="local")
         self.directory = directory
         self.identity = make_identity(directory / f"{name}-id")

@@ -98,7 +98,7 @@ def server(tmp_path_factory, registry_with_login, certificate, forwarding):
     login = lambda *pair: {"auth": base64.b64encode(":".join(pair).encode()).decode()}  # noqa: E731
     auths = {f"http://{registry_with_login.host}/v2/": login(*LOGIN), f"localhost:{registry_with_login.port}": login(LOGIN[0], "wrong")}
     (place / "config.json").write_text(json.dumps({"auths": auths}))
-    settings = f'[images]\nregistry_auth_file = "{place / "config.json"}"\n'
+    settings = f'registry_auth_file = "{place / "config.json"}"\n'  # In the section of `IMAGES`.
     for name in ("encrypted", "down"):
         settings += f'[[images.registries]]\nhost = "{forwarding[name].host}"\nplain_http = false\n'
     instances = Instances(place, settings=settings)
@@ -136,8 +136,6 @@ def test_failed_pull_names_image_and_reason(server, registry, refused_create):
         assert f"there is no image {whole}: {registry.host} has no such repository, tag or digest" in refused_create(whole)
     other = registry.push("other", small_layer("other"), architecture="s390x")
     assert f"{other} is not for this host, which is linux/" in (said := refused_create(other)) and said.endswith("available: linux/s390x"), said
-    nowhere = f"127.0.0.1:{free_port()}"
-    assert f"the registry {nowhere} cannot be reached: Connection refused" in refused_create(f"{nowhere}/small")
     for wrong, why in (("Debian", "capital letters"), ("a:b:c", "is not a tag"), ("a@sha256:1", "64 hexadecimal"), ("a b", "in it"), ("[::1]:5000/a", "IPv6")):
         refused = server.call("POST", "/cluster/create", json={"instance_type": "1xCPU", "container": wrong}, expect=400)
         assert refused.json()["code"] == "invalid_container" and why in refused.text, refused.text
@@ -173,4 +171,22 @@ def test_redirect_never_drops_tls(server, registry, forwarding, refused_create):
         server.create(name, container=image)
         server.destroy(name)
     image = registry.push("down", small_layer("down")).replace(registry.host, forwarding["down"].host)
-    assert f"{forwarding['down'].host} does not respond like a registry: it redirects to an address that is not allowed" in refused_create(image)
+    assert f"this cloud does not reach a registry at {forwarding['down'].host};" in refused_create(image)
+    assert "it redirects to an address that is not encrypted" in server.output()
+
+
+def test_unlisted_private_address_is_not_called(server, refused_create):
+    """A registry at a private address that the operator does not list is not called. The message is the same as for a
+    port that is closed, and the log names the setting."""
+    calls, nowhere = [], f"127.0.0.1:{free_port()}"
+    quiet = {"do_GET": lambda handler: calls.append(handler.path), "log_message": lambda *_: None}
+    with ThreadingHTTPServer(("127.0.0.3", 0), type("Handler", (BaseHTTPRequestHandler,), quiet)) as private:
+        threading.Thread(target=private.serve_forever, daemon=True).start()
+        host = f"127.0.0.3:{private.server_address[1]}"
+        said = refused_create(f"{host}/small")
+        private.shutdown()
+    assert f"{host}/small:latest cannot be pulled: this cloud does not reach a registry at {host};" in said
+    assert calls == []
+    assert refused_create(f"{nowhere}/small") == said.replace(host, nowhere)
+    line = next(line for line in server.output().splitlines() if "images.private_registries" in line)
+    assert "a pull was refused" in line and host in line, line

@@ -23,6 +23,9 @@ memory_mib = 64
 name = "whole"
 cpus = 2.0
 memory_mib = 4096
+
+[images]
+private_registries = ["127.0.0.1:*"]
 """
 
 

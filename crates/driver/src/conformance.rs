@@ -75,6 +75,7 @@ impl TestedDriver<'_> {
             container: None,
             boot: 1,
             volumes: Vec::new(),
+            share: "share".into(),
         }
     }
 

@@ -65,6 +65,8 @@ pub struct InstanceSpec {
     pub boot: u32,
     /// The volumes to mount at the start.
     pub volumes: Vec<VolumeId>,
+    /// Whose turn it is when the image has to be pulled again, as in [`Driver::ensure_image`].
+    pub share: String,
 }
 
 /// The keys and host names that the guest of an instance is configured with.
@@ -171,12 +173,14 @@ pub trait Driver: Send + Sync + 'static {
 
     /// Makes a container image ready to start instances from, and returns its exact name,
     /// `registry/repository@sha256:…`. Images are a cache: an image may be evicted, and is then pulled again when it is
-    /// needed. `progress` is called now and then with a text for the owner. Permanent failures are: an invalid name, an
-    /// image that does not exist or is for another platform, a rejected login, an unreachable registry, and contents
-    /// that do not match.
+    /// needed. Pulls of one `share`, an opaque text, get their turns together, so that one share cannot delay another.
+    /// `progress` is called now and then with a text for the owner. Permanent failures are: an invalid name, an image
+    /// that does not exist or is for another platform, a rejected login, an unreachable registry, and contents that do
+    /// not match.
     async fn ensure_image(
         &self,
         _reference: &str,
+        _share: &str,
         _progress: &(dyn Fn(String) + Send + Sync),
     ) -> Result<String, Error> {
         Err(Error::Unsupported(format!("the driver {} has no container images", self.name())))

@@ -42,6 +42,8 @@ pub struct ObservingDriver {
     pub reported: AtomicUsize,
     /// The images that instances were started from.
     pub images: Mutex<Vec<Option<String>>>,
+    /// The shares for which images were pulled.
+    pub shares: Mutex<Vec<String>>,
 }
 
 /// Connects to the guest of an instance.
@@ -64,6 +66,7 @@ impl ObservingDriver {
             reports: Mutex::default(),
             reported: AtomicUsize::new(0),
             images: Mutex::default(),
+            shares: Mutex::default(),
         }
     }
 
@@ -96,7 +99,13 @@ impl Driver for ObservingDriver {
         self.fake.host_boot().await
     }
 
-    async fn ensure_image(&self, reference: &str, progress: &(dyn Fn(String) + Send + Sync)) -> Result<String, Error> {
+    async fn ensure_image(
+        &self,
+        reference: &str,
+        share: &str,
+        progress: &(dyn Fn(String) + Send + Sync),
+    ) -> Result<String, Error> {
+        self.shares.lock().unwrap().push(share.to_owned());
         let pulls = self.pulls.lock().unwrap().take();
         if let Some(mut pulls) = pulls {
             while let Some(message) = pulls.recv().await {
@@ -112,7 +121,7 @@ impl Driver for ObservingDriver {
             }
             std::future::pending::<()>().await;
         }
-        self.fake.ensure_image(reference, progress).await
+        self.fake.ensure_image(reference, share, progress).await
     }
 
     async fn gpus(&self) -> Result<GpuObservation, Error> {

@@ -100,6 +100,7 @@ mod tests {
             container: None,
             boot: 1,
             volumes: vec![],
+            share: "share".into(),
         }
     }
 

@@ -185,7 +185,12 @@ impl Driver for FakeDriver {
         self.read_from_world(|world| Some(world.reboots.to_string())).await
     }
 
-    async fn ensure_image(&self, reference: &str, progress: &(dyn Fn(String) + Send + Sync)) -> Result<String, Error> {
+    async fn ensure_image(
+        &self,
+        reference: &str,
+        _share: &str,
+        progress: &(dyn Fn(String) + Send + Sync),
+    ) -> Result<String, Error> {
         progress(format!("pulls {reference}: 0 of 1 MB, layer 1 of 1"));
         let name = world::exact_image_name(reference)?;
         // The world has no images: nothing changes, but the call takes time and may fail like any other.

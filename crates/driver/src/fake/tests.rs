@@ -24,6 +24,7 @@ fn instance(number: u32) -> InstanceSpec {
         container: Some("docker.io/library/debian".into()),
         boot: 1,
         volumes: vec![],
+        share: "share".into(),
     }
 }
 

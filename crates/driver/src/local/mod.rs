@@ -94,8 +94,13 @@ impl Driver for LocalDriver {
         Ok(Some(boot))
     }
 
-    async fn ensure_image(&self, reference: &str, progress: &(dyn Fn(String) + Send + Sync)) -> Result<String, Error> {
-        images::ensure(&self.host, reference, progress).await
+    async fn ensure_image(
+        &self,
+        reference: &str,
+        share: &str,
+        progress: &(dyn Fn(String) + Send + Sync),
+    ) -> Result<String, Error> {
+        images::ensure(&self.host, reference, share, progress).await
     }
 
     async fn ensure_instance(&self, spec: &InstanceSpec) -> Result<ObservedInstance, Error> {

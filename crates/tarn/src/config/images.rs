@@ -25,6 +25,8 @@ pub(crate) struct Images {
     /// Registries, optionally with the beginning of a repository; when absent, everything is allowed.
     pub(super) allowed_registries: Option<Vec<String>>,
     registry_auth_file: Option<PathBuf>,
+    /// Hosts that may be called at private addresses, besides those that other keys name.
+    private_registries: Vec<String>,
     registries: Vec<RegistryDefinition>,
 }
 
@@ -39,6 +41,8 @@ struct RegistryDefinition {
     mirrors: Vec<String>,
     /// Whether to use HTTP; when absent, only for registries on this host.
     plain_http: Option<bool>,
+    /// The host of a token service on another site that gets the login.
+    token_service: Option<String>,
 }
 
 /// A text that is never shown.
@@ -59,7 +63,8 @@ impl Serialize for Secret {
 
 impl Default for Images {
     fn default() -> Self {
-        Images { cache_gb: 50, allowed_registries: None, registry_auth_file: None, registries: Vec::new() }
+        let (allowed_registries, registry_auth_file, private_registries, registries) = Default::default();
+        Images { cache_gb: 50, allowed_registries, registry_auth_file, private_registries, registries }
     }
 }
 
@@ -72,16 +77,12 @@ impl Images {
             tarn_model::images::check_place(place)
                 .map_err(|why| Failure(format!("images.allowed_registries: '{place}' cannot be allowed: {why}")))?;
         }
+        for host in &self.private_registries {
+            check_host("images.private_registries", host.strip_suffix(":*").unwrap_or(host))?;
+        }
         for registry in &self.registries {
-            let hosts = std::iter::once(&registry.host).chain(&registry.mirrors);
-            for host in hosts {
-                let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | ':');
-                if host.is_empty() || !host.chars().all(plain) {
-                    return Err(Failure(format!(
-                        "images.registries: '{host}' must be the name of a registry, \
-                         such as docker.io or registry.example:5000"
-                    )));
-                }
+            for host in std::iter::once(&registry.host).chain(&registry.mirrors).chain(&registry.token_service) {
+                check_host("images.registries", host)?;
             }
             if registry.username.is_some() != registry.password.is_some() {
                 let host = &registry.host;
@@ -99,7 +100,8 @@ impl Config {
         self.images.allowed_registries.as_ref().is_none_or(|places| places.iter().any(is_docker))
     }
 
-    /// The image settings of the driver. Logins in the configuration take precedence over those in Docker's file.
+    /// The image settings of the driver. Every registry that the configuration names is the operator's choice, and may
+    /// be called at a private address. Logins in the configuration take precedence over those in Docker's file.
     pub(crate) fn images(&self) -> Result<ImageSettings> {
         let own = &self.images;
         let mut registries: Vec<Registry> = own.registries.iter().map(RegistryDefinition::registry).collect();
@@ -116,7 +118,11 @@ impl Config {
                 }
             }
         }
-        Ok(ImageSettings { cache_bytes: own.cache_gb * 1_000_000_000, registries })
+        let allowed = own.allowed_registries.iter().flatten();
+        let allowed = allowed.map(|place| canonical_host(place.split('/').next().unwrap_or(place)));
+        let private_registries = own.private_registries.iter().cloned().chain(allowed).collect();
+        let (cache_bytes, denied) = (own.cache_gb * 1_000_000_000, self.network.deny.clone());
+        Ok(ImageSettings { cache_bytes, registries, private_registries, denied })
     }
 }
 
@@ -128,7 +134,20 @@ impl RegistryDefinition {
             password: self.password.as_ref().map(|secret| secret.0.clone()),
             mirrors: self.mirrors.clone(),
             plain_http: self.plain_http.unwrap_or_else(|| is_loopback(&self.host)),
+            token_service: self.token_service.clone(),
         }
+    }
+}
+
+/// Refuses what cannot be the host in an image name, with a port or without.
+fn check_host(key: &str, host: &str) -> Result<()> {
+    let (name, port) = host.split_once(':').unwrap_or((host, "443"));
+    let is_name = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-'));
+    match is_name && port.parse::<u16>().is_ok() {
+        true => Ok(()),
+        false => Err(Failure(format!(
+            "{key}: '{host}' must be the name of a registry, such as docker.io or registry.example:5000"
+        ))),
     }
 }
 
@@ -225,6 +244,18 @@ mod tests {
     }
 
     #[test]
+    fn named_registries_may_be_private() {
+        let text = "[images]\nprivate_registries = ['10.0.0.1:*', 'store.lan:9000']\n\
+                    allowed_registries = ['docker.io/library', 'registry.lan:5000/team']\n\
+                    [network]\ndeny = ['192.0.2.0/24']";
+        let config = config(text);
+        config.images.check().unwrap();
+        let settings = config.images().unwrap();
+        assert_eq!(settings.private_registries, ["10.0.0.1:*", "store.lan:9000", "docker.io", "registry.lan:5000"]);
+        assert_eq!(settings.denied, config.network.deny);
+    }
+
+    #[test]
     fn invalid_values_are_refused() {
         for text in [
             "[images]\ncache_gb = 0",
@@ -233,6 +264,11 @@ mod tests {
             "[[images.registries]]\nhost = 'https://docker.io'",
             "[[images.registries]]\nhost = 'a'\nusername = 'b'",
             "[[images.registries]]\nhost = 'a'\nmirrors = ['b/c']",
+            "[[images.registries]]\nhost = 'a:b'",
+            "[[images.registries]]\nhost = 'a'\ntoken_service = 'https://b/token'",
+            "[images]\nprivate_registries = ['http://127.0.0.1:5000']",
+            "[images]\nprivate_registries = ['*']",
+            "[images]\nprivate_registries = ['10.0.0.0/8']",
         ] {
             assert!(config(text).images.check().is_err(), "{text}");
         }

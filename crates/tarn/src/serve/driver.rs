@@ -30,6 +30,11 @@ pub(crate) async fn open_driver(config: &Config, inventory: &Inventory, gpus: Ar
             let data = std::path::absolute(&config.data)
                 .map_err(|e| Failure::with_cause("cannot resolve the path of --data", e))?;
             let pool = config.pool().unwrap_or_else(|| data.join("volumes"));
+            let images = config.images()?;
+            tracing::info!(
+                listed = images.private_registries.len() + images.registries.len(),
+                "images are pulled from registries at public addresses, and from those that [images] names"
+            );
             let settings = LocalSettings {
                 data,
                 pool,
@@ -39,7 +44,7 @@ pub(crate) async fn open_driver(config: &Config, inventory: &Inventory, gpus: Ar
                 disk_bytes: config.instance_disk_bytes(),
                 protections: instance_protections()?,
                 denied: config.network.deny.clone(),
-                images: config.images()?,
+                images,
                 inventory: inventory.clone(),
                 gpus,
                 cdi: config.cdi(),

@@ -191,5 +191,6 @@ fn instance_spec(cluster: &Cluster, instance: &Instance, volume: Option<&VolumeI
         container: cluster.image().map(str::to_owned),
         boot: instance.boot,
         volumes: volume.cloned().into_iter().collect(),
+        share: cluster.owner.scope().to_owned(),
     }
 }

@@ -24,7 +24,7 @@ pub(super) async fn pull_image(ctx: Context<'_>, cluster: &ClusterId) -> StepRes
     reporter.report_progress(&format!("requesting {wanted}"));
     let report = |message: String| reporter.report_progress(&message);
     let image = tokio::select! {
-        image = ctx.control.driver().ensure_image(wanted, &report) => image?,
+        image = ctx.control.driver().ensure_image(wanted, nodes.cluster.owner.scope(), &report) => image?,
         () = save_progress(ctx, &reporter) => unreachable!("progress is stored until the image is pulled"),
     };
     let (cluster, limit) = (cluster.clone(), ctx.control.settings().work_deadline);

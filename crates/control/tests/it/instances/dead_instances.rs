@@ -165,6 +165,7 @@ async fn orphan_is_removed_after_grace_period(
         container: None,
         boot: 1,
         volumes: Vec::new(),
+        share: "share".into(),
     };
     let volume = VolumeSpec { id: "s-000000000000".parse().unwrap(), size_bytes: 1 };
     world.driver.ensure_volume(&volume).await.unwrap();

@@ -32,6 +32,8 @@ async fn all_boots_use_one_exact_image() {
     world.settle().await;
     let started = world.driver.images.lock().unwrap().clone();
     assert_eq!(started, vec![Some(image); 4], "two nodes, twice");
+    let shares = world.driver.shares.lock().unwrap().clone();
+    assert_eq!(shares, [found.owner.scope()], "it is pulled in the turns of its owner");
     world.assert_agreement("after a restart").await;
 }
 

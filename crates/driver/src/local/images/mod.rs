@@ -26,18 +26,20 @@ use super::local_host::LocalHost;
 use crate::Error;
 use pull::pull_image;
 
-/// Ensures an image is in the cache, and returns its exact name. The pull ends when the caller stops waiting.
+/// Ensures an image is in the cache, and returns its exact name. The pull ends when the caller stops waiting. Pulls of
+/// one share get their turns together.
 pub(super) async fn ensure(
     host: &Arc<LocalHost>,
     reference: &str,
+    share: &str,
     progress: &(dyn Fn(String) + Send + Sync),
 ) -> Result<String, Error> {
     let reference = parse_reference(reference)?;
     let (progress_sender, mut progress_receiver) = watch::channel(String::new());
-    let (own, wanted) = (host.clone(), reference.clone());
+    let (own, wanted, share) = (host.clone(), reference.clone(), Arc::<str>::from(share));
     // A separate task, so that a partial pull is cleaned up even when the caller stops waiting.
     let mut pulling = std::pin::pin!(join(tokio::spawn(async move {
-        pull_image(&own, &wanted, progress_sender).await.map(|(stored, _)| stored)
+        pull_image(&own, &wanted, share, progress_sender).await.map(|(stored, _)| stored)
     })));
     let stored = loop {
         tokio::select! {
@@ -52,9 +54,9 @@ pub(super) async fn ensure(
 }
 
 /// Ensures the image of an exact name is in the cache.
-pub(super) async fn fetch(host: &Arc<LocalHost>, name: &str) -> Result<(), Error> {
+pub(super) async fn fetch(host: &Arc<LocalHost>, name: &str, share: &str) -> Result<(), Error> {
     exact_digest(name)?;
-    ensure(host, name, &|_| ()).await.map(drop)
+    ensure(host, name, share, &|_| ()).await.map(drop)
 }
 
 /// Returns the cached image of an exact name, pinned for as long as the pins live. It is not pulled here, because the

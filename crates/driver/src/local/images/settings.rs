@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::local::network::Subnet;
+
 /// The settings for images.
 #[derive(Clone, Debug)]
 pub struct ImageSettings {
@@ -9,6 +11,11 @@ pub struct ImageSettings {
     pub cache_bytes: u64,
     /// Registries that need settings.
     pub registries: Vec<Registry>,
+    /// More hosts that may be called at any address, as in image names; `host:*` means all ports. All others, and what
+    /// they lead to, may be called at public addresses only.
+    pub private_registries: Vec<String>,
+    /// Networks that count as private.
+    pub denied: Vec<Subnet>,
 }
 
 /// The settings of a registry.
@@ -24,11 +31,14 @@ pub struct Registry {
     pub mirrors: Vec<String>,
     /// Whether it uses HTTP without encryption.
     pub plain_http: bool,
+    /// The host of its token service, if that is on another site than the registry and gets the login all the same.
+    pub token_service: Option<String>,
 }
 
 impl Default for ImageSettings {
     fn default() -> Self {
-        ImageSettings { cache_bytes: 50_000_000_000, registries: Vec::new() }
+        let (registries, private_registries, denied) = Default::default();
+        ImageSettings { cache_bytes: 50_000_000_000, registries, private_registries, denied }
     }
 }
 
@@ -40,6 +50,7 @@ impl fmt::Debug for Registry {
             .field("password", &self.password.as_ref().map(|_| "…"))
             .field("mirrors", &self.mirrors)
             .field("plain_http", &self.plain_http)
+            .field("token_service", &self.token_service)
             .finish()
     }
 }

@@ -49,7 +49,7 @@ pub(in crate::local) async fn fetch_missing_image(host: &Arc<LocalHost>, spec: &
         None => spec.container.clone(),
     };
     match wanted {
-        Some(name) => images::fetch(host, &name).await,
+        Some(name) => images::fetch(host, &name, &spec.share).await,
         None => Ok(()),
     }
 }

@@ -8,10 +8,12 @@ mod hostile;
 mod image_builder;
 mod interruptions;
 mod mirrors;
+mod private_hosts;
 mod refusals;
 mod registry;
 mod shapes;
 mod tokens;
+mod turns;
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -109,7 +111,7 @@ fn instance_sees_image_as_built() {
     with_test_host(async |host| {
         let registry = DockerRegistry::start().await;
         let reference = registry.push("a/thorough", &image_with_every_feature()).await;
-        let name = host.driver.ensure_image(&reference, &ignore_progress).await.unwrap();
+        let name = host.driver.ensure_image(&reference, "share", &ignore_progress).await.unwrap();
         let digest = image_builder::digest(&image_with_every_feature().manifest);
         assert_eq!(name, format!("{}/a/thorough@{digest}", registry.address));
         let spec = host.start_image(&name).await;
@@ -175,12 +177,12 @@ fn disk_survives_restart_without_registry() {
         let registry = DockerRegistry::start().await;
         let name = host
             .driver
-            .ensure_image(&registry.push("x", &image_with_every_feature()).await, &ignore_progress)
+            .ensure_image(&registry.push("x", &image_with_every_feature()).await, "share", &ignore_progress)
             .await
             .unwrap();
         drop(registry);
         assert_eq!(
-            host.driver.ensure_image(&name, &ignore_progress).await.unwrap(),
+            host.driver.ensure_image(&name, "share", &ignore_progress).await.unwrap(),
             name,
             "a cached digest needs no registry"
         );
@@ -202,8 +204,11 @@ fn image_of_one_file_starts() {
     with_test_host(async |host| {
         let registry = DockerRegistry::start().await;
         let only = LayerBuilder::new().file("program", 0o755, b"\x7fELF").pack(Compression::Gzip);
-        let name =
-            host.driver.ensure_image(&registry.push("only", &image(&[only])).await, &ignore_progress).await.unwrap();
+        let name = host
+            .driver
+            .ensure_image(&registry.push("only", &image(&[only])).await, "share", &ignore_progress)
+            .await
+            .unwrap();
         let spec = host.start_image(&name).await;
         assert!(host.path_inside(&spec, "program").exists() && !host.path_inside(&spec, "usr/bin").exists());
         let stream = host.driver.connect(&spec.id).await.unwrap();

@@ -34,7 +34,7 @@ pub(crate) struct TestHost {
 
 /// Runs a test on its own driver and removes everything it created, also when the test fails.
 pub(crate) fn with_test_host(test: impl AsyncFnOnce(&mut TestHost)) {
-    with_test_host_for_images(async || ((), ImageSettings::default()), async |host, ()| test(host).await);
+    with_test_host_for_images(async || ((), loopback_images()), async |host, ()| test(host).await);
 }
 
 /// The same with image settings, which are prepared first.
@@ -80,7 +80,13 @@ pub(crate) async fn open(data: &Path) -> Result<LocalDriver, Error> {
 
 /// Opens a driver with its pool elsewhere.
 pub(crate) async fn open_with_pool(data: &Path, pool: &Path) -> Result<LocalDriver, Error> {
-    open_with_images(data, pool, ImageSettings::default()).await
+    open_with_images(data, pool, loopback_images()).await
+}
+
+/// The settings for registries of tests, which are on loopback addresses.
+pub(crate) fn loopback_images() -> ImageSettings {
+    let private_registries = ["127.0.0.1:*", "127.0.0.2:*", "localhost:*"].map(Into::into).into();
+    ImageSettings { private_registries, ..ImageSettings::default() }
 }
 
 /// Opens a driver with image settings.
@@ -122,6 +128,7 @@ impl TestHost {
             container: None,
             boot: 1,
             volumes: Vec::new(),
+            share: "share".into(),
         }
     }
 

@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
@@ -18,7 +19,8 @@ use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 
 use self::stored_images::{load_json_file, touch_file};
-use super::pull::unpack_permits::UnpackPermits;
+use super::pull::turns::Turns;
+use super::registry::http_clients::HttpClients;
 use super::settings::ImageSettings;
 use crate::local::host::files;
 
@@ -53,7 +55,8 @@ impl CachedLayer {
 pub(in crate::local) struct Images {
     pub(super) settings: ImageSettings,
     pub(super) directory: PathBuf,
-    pub(super) unpack_permits: UnpackPermits,
+    pub(super) http_clients: Arc<HttpClients>,
+    pub(super) turns: Turns,
     /// Held while image files are written or removed.
     pub(super) naming: Mutex<()>,
     number: AtomicU64,
@@ -114,8 +117,9 @@ impl Images {
         let numbered = found.into_iter().zip(1..);
         let layers = numbered.map(|((_, name, known), used)| (name, CachedLayer { used, ..known })).collect();
         let state = Mutex::new(CacheState { layers, uses, ..CacheState::default() });
-        let (unpack_permits, naming, number) = (UnpackPermits::default(), Mutex::default(), AtomicU64::new(number));
-        let images = Images { settings, directory, unpack_permits, naming, number, state };
+        let (turns, naming, number) = (Turns::default(), Mutex::default(), AtomicU64::new(number));
+        let http_clients = Arc::new(HttpClients::new(&settings));
+        let images = Images { settings, directory, http_clients, turns, naming, number, state };
         images.forget_incomplete_images()?;
         Ok((images, incomplete))
     }

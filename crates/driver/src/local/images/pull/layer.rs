@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, BufReader};
@@ -13,7 +14,7 @@ use tokio::time::timeout;
 use super::opaque_directories::OpaqueDirectories;
 use super::progress::Progress;
 use super::transfer::{TransferError, send_layer};
-use super::unpack_permits::UnpackPermit;
+use super::turns::LayerTurns;
 use crate::Error;
 use crate::local::helper::order::{Order, Report, Unpack, Unpacked};
 use crate::local::helper_process::{self, HelperProcess};
@@ -55,6 +56,8 @@ pub(super) struct Pull<'a> {
     pub(in crate::local::images) sources: &'a Sources,
     /// The registry of the image.
     pub(in crate::local::images) registry: &'a str,
+    /// Whose turn it is.
+    pub(in crate::local::images) share: &'a Arc<str>,
     /// All layers of the image.
     pub(in crate::local::images) layers: &'a [String],
     pub(in crate::local::images) progress: Progress,
@@ -64,23 +67,22 @@ pub(super) struct Pull<'a> {
 pub(super) async fn fetch_layer(pull: &Pull<'_>, layer: &Layer) -> Result<(), Error> {
     let images = &pull.host.images;
     // Another pull of the same layer waits here, and then finds it in the cache. Pulls from different registries do not
-    // wait for each other, because one of them may never deliver.
-    let name = format!("layer {} of {}", layer.digest, pull.registry);
+    // wait for each other, because one of them may never deliver; pulls of different shares do not either, because one
+    // of them may rarely have its turn.
+    let name = format!("layer {} of {} for {}", layer.digest, pull.registry, pull.share);
     let _one_at_a_time = pull.unless_abandoned(pull.host.lock(&name)).await?;
     if pull.is_layer_cached(layer)? {
         return Ok(());
     }
-    let permit = match images.unpack_permits.try_acquire_permit() {
-        Some(permit) => permit,
-        None => {
-            pull.unless_abandoned(pull.progress.report_while_waiting(images.unpack_permits.acquire_permit())).await??
-        }
-    };
+    let turns = images.turns.enter(pull.share);
+    if !turns.has_begun() {
+        pull.unless_abandoned(pull.progress.report_while_waiting(turns.wait_until_begun())).await?;
+    }
     if pull.is_layer_cached(layer)? {
         return Ok(());
     }
     let (number, place) = images.begin_layer(&layer.digest).map_err(|error| failed(FAILED, &error))?;
-    let done = unpack_and_publish(pull, layer, (number, &place), permit).await;
+    let done = unpack_and_publish(pull, layer, (number, &place), turns).await;
     if done.is_err() {
         let (own, directory) = (images.clone(), place.clone());
         // The original failure is reported; this one is logged, and the next start of the engine removes the rest.
@@ -181,9 +183,9 @@ async fn unpack_and_publish(
     pull: &Pull<'_>,
     layer: &Layer,
     (number, place): (u64, &Path),
-    mut permit: UnpackPermit<'_>,
+    mut turns: LayerTurns<'_>,
 ) -> Result<(), Error> {
-    let (unpacked, opaque) = unpack_layer(pull, layer, (number, place), &mut permit).await?;
+    let (unpacked, opaque) = unpack_layer(pull, layer, (number, place), &mut turns).await?;
     let (own, directory, wanted) = (pull.host.images.clone(), place.to_owned(), layer.clone());
     let kept = blocking(FAILED, move || {
         let hides_all = opaque.mark_opaque(&directory.join("root"))?;
@@ -200,7 +202,7 @@ async fn unpack_layer(
     pull: &Pull<'_>,
     layer: &Layer,
     (number, place): (u64, &Path),
-    permit: &mut UnpackPermit<'_>,
+    turns: &mut LayerTurns<'_>,
 ) -> Result<(Unpacked, OpaqueDirectories), Error> {
     let lost = |error: io::Error| failed(FAILED, &error);
     let space = pull.host.images.available_space(|| layers_in_use(pull.host)).map_err(lost)?;
@@ -218,7 +220,7 @@ async fn unpack_layer(
     let (child, input, mut output) = helper.into_parts();
     let done = async {
         ordered.map_err(lost)?;
-        let transfer = transfer_and_listen(pull, layer, number, (input, &mut output), permit);
+        let transfer = transfer_and_listen(pull, layer, number, (input, &mut output), turns);
         tokio::select! {
             done = pull.unless_abandoned(transfer) => match done? {
                 Err(UnpackFailure::Full) => {
@@ -269,9 +271,9 @@ async fn transfer_and_listen(
     layer: &Layer,
     number: u64,
     (input, output): (ChildStdin, &mut BufReader<ChildStdout>),
-    permit: &mut UnpackPermit<'_>,
+    turns: &mut LayerTurns<'_>,
 ) -> Result<(Unpacked, OpaqueDirectories), UnpackFailure> {
-    let sending = send_layer(pull, layer, input, permit);
+    let sending = send_layer(pull, layer, input, turns);
     let reading_reports = read_unpack_reports(pull, layer, number, output);
     tokio::pin!(sending, reading_reports);
     let digest_mismatch = || UnpackFailure::Failed(pull.sources.digest_mismatch());

@@ -1,17 +1,17 @@
 //! Pulling an image: resolves its name, fetches the missing layers, and stores the image.
 //!
-//! Start reading at [`pull_image`], then `layer` and `transfer`; `unpack_permits` limits how many layers are unpacked
-//! at once, and `progress` is what the owner of the request sees meanwhile.
+//! Start reading at [`pull_image`], then `layer` and `transfer`; `turns` decides which layers are transferred at a
+//! time, and `progress` is what the owner of the request sees meanwhile.
 
 mod layer;
 mod opaque_directories;
 mod progress;
 mod transfer;
-pub(super) mod unpack_permits;
+pub(super) mod turns;
 
 use std::collections::BTreeSet;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use tarn_model::images::Reference;
 use tokio::sync::watch;
@@ -30,6 +30,7 @@ const FAILED: &str = "an image could not be stored";
 pub(super) async fn pull_image<'a>(
     host: &'a LocalHost,
     reference: &Reference,
+    share: Arc<str>,
     progress_sender: watch::Sender<String>,
 ) -> Result<(StoredImage, Pins<'a>), Error> {
     let images = &host.images;
@@ -38,7 +39,7 @@ pub(super) async fn pull_image<'a>(
     {
         return Ok(found);
     }
-    let sources = Sources::new(reference, &images.settings).await?;
+    let sources = Sources::new(reference, &images.settings, &images.http_clients);
     progress_sender.send_replace(format!("requests {} from {}", sources.name, reference.registry()));
     let lookup = tokio::select! {
         lookup = look_up_image(images, &sources, reference) => lookup?,
@@ -56,7 +57,7 @@ pub(super) async fn pull_image<'a>(
     let bytes = wanted.iter().map(|layer| layer.size).sum();
     let progress = Progress::new(sources.name.clone(), wanted.len() as u64, bytes, progress_sender);
     let (registry, layers) = (reference.registry(), resolved.stored.layers.as_slice());
-    let pull = Pull { host, sources: &sources, registry, layers, progress };
+    let pull = Pull { host, sources: &sources, registry, share: &share, layers, progress };
     let queue = LayerQueue { pull, layers: &wanted, next: AtomicUsize::new(0), failure: OnceLock::new() };
     tokio::join!(queue.fetch_next_layers(), queue.fetch_next_layers(), queue.fetch_next_layers());
     if let Some(failure) = queue.failure.into_inner() {

@@ -2,9 +2,10 @@
 //!
 //! A mirror must never make a pull worse: a mirror that does not respond, interrupts or sends wrong data is not used
 //! again in that pull, and its failures are not reported to the owner. Only failures of the registry itself fail a
-//! pull.
+//! pull. Their details are logged for the operator; the owner is told only what a registry responded.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -13,8 +14,10 @@ use reqwest::Response;
 use sha2::{Digest, Sha256};
 use tarn_model::images::Reference;
 
-use super::connection::{self, RegistryClient, RegistryError};
+use super::connection::RegistryClient;
+use super::http_clients::HttpClients;
 use super::manifest::{self, MAX_DOCUMENT};
+use super::responses::{self, RegistryError};
 use crate::Error;
 use crate::local::images;
 use crate::local::images::settings::ImageSettings;
@@ -56,18 +59,20 @@ pub(in crate::local::images) struct SourceResponse {
 }
 
 impl Sources {
-    pub(in crate::local::images) async fn new(reference: &Reference, settings: &ImageSettings) -> Result<Self, Error> {
+    pub(in crate::local::images) fn new(
+        reference: &Reference,
+        settings: &ImageSettings,
+        clients: &Arc<HttpClients>,
+    ) -> Self {
         let own = reference.registry();
         let (repository, name) = (reference.repository().to_owned(), reference.to_string());
         let mirrors = settings.registry_settings(own).map_or(&[][..], |registry| &registry.mirrors);
-        let mut all = Vec::new();
-        for host in mirrors.iter().map(String::as_str).chain([own]) {
-            let registry = RegistryClient::new(host, settings).await.map_err(|why| {
-                Error::Permanent(format!("{name} cannot be pulled: this host cannot connect to registries: {why}"))
-            })?;
-            all.push(Source { registry, is_dropped: AtomicBool::new(false) });
-        }
-        Ok(Sources { all, repository, name, contributors: Mutex::default() })
+        let source = |host: &str| {
+            let registry = RegistryClient::new(host, settings, clients.clone());
+            Source { registry, is_dropped: AtomicBool::new(false) }
+        };
+        let all = mirrors.iter().map(String::as_str).chain([own]).map(source).collect();
+        Sources { all, repository, name, contributors: Mutex::default() }
     }
 
     /// Fetches a document; also returns its digest, which is verified if the document was requested by digest.
@@ -77,7 +82,8 @@ impl Sources {
         loop {
             let SourceResponse { response, source } =
                 self.request_with_retries(part, 0, &DOCUMENT_RETRY_DELAYS).await?;
-            let read = tokio::time::timeout(BODY_TIMEOUT, connection::read_body(response, MAX_DOCUMENT)).await;
+            let is_of_registry = responses::is_of_registry(response.headers());
+            let read = tokio::time::timeout(BODY_TIMEOUT, responses::read_body(response, MAX_DOCUMENT)).await;
             let text = match read.unwrap_or_else(|_| Err(RegistryError::Unreachable("it stopped sending".into()))) {
                 Ok(text) => text,
                 Err(error) if self.drop_mirror(source, &error) => continue,
@@ -85,15 +91,17 @@ impl Sources {
                     failures += 1;
                     continue;
                 }
-                Err(error) => return Err(self.explain_failure(&error, failures + 1)),
+                Err(error) => return Err(self.explain_failure(&error)),
             };
             let digest = hex::encode(Sha256::digest(&text));
             let is_right = requested_digest
                 .map_or_else(|| manifest::is_manifest(&text), |requested_digest| requested_digest == digest);
-            if !is_right
-                && self.drop_mirror(source, &RegistryError::Unexpected("a document that does not match".into()))
-            {
+            let wrong = RegistryError::Unexpected("a document that does not match".into());
+            if !is_right && self.drop_mirror(source, &wrong) {
                 continue;
+            }
+            if !is_right && !is_of_registry {
+                return Err(self.explain_failure(&wrong));
             }
             return match requested_digest {
                 Some(requested_digest) if requested_digest != digest => Err(self.digest_mismatch()),
@@ -149,30 +157,22 @@ impl Sources {
             }
             match self.request_part(&mirror.registry, part, from).await {
                 Ok(response) => return Ok(SourceResponse { response, source }),
-                Err(error @ (RegistryError::Unreachable(_) | RegistryError::Unexpected(_))) => {
+                Err(error) if error.is_temporary() || matches!(error, RegistryError::Unexpected(_)) => {
                     self.drop_mirror(source, &error);
                 }
                 // It may have other parts.
-                Err(
-                    RegistryError::NotFound
-                    | RegistryError::Unauthorized
-                    | RegistryError::AccessDenied
-                    | RegistryError::LoginRejected,
-                ) => {}
+                Err(_) => {}
             }
         }
-        let (mut delays, mut tries) = (delays.iter(), 0);
+        let mut delays = delays.iter();
         loop {
-            tries += 1;
             let error = match self.request_part(self.own_registry(), part, from).await {
                 Ok(response) => return Ok(SourceResponse { response, source: self.all.len() - 1 }),
                 Err(error) => error,
             };
             match delays.next() {
-                Some(delay) if matches!(error, RegistryError::Unreachable(_)) => {
-                    tokio::time::sleep(Duration::from_secs(*delay)).await;
-                }
-                _ => return Err(self.explain_failure(&error, tries)),
+                Some(delay) if error.is_temporary() => tokio::time::sleep(Duration::from_secs(*delay)).await,
+                _ => return Err(self.explain_failure(&error)),
             }
         }
     }
@@ -180,13 +180,25 @@ impl Sources {
     async fn request_part(&self, registry: &RegistryClient, part: &str, from: u64) -> Result<Response, RegistryError> {
         let response = tokio::time::timeout(RESPONSE_TIMEOUT, registry.get_part(&self.repository, part, from)).await;
         let response = response.unwrap_or_else(|_| Err(RegistryError::Unreachable("it does not respond".into())));
-        response.inspect_err(|error| {
-            tracing::info!(image = self.name, registry = registry.host, ?error, "a registry did not deliver an image");
-        })
+        response.inspect_err(|error| self.log_failure(registry, error))
     }
 
-    /// Returns the error for the owner when the registry itself failed after so many tries.
-    fn explain_failure(&self, error: &RegistryError, tries: u32) -> Error {
+    fn log_failure(&self, registry: &RegistryClient, error: &RegistryError) {
+        let (image, registry) = (&self.name, &registry.host);
+        match error {
+            RegistryError::NotPublic(host) => tracing::warn!(
+                image,
+                registry,
+                host,
+                "a pull was refused: the host is at a private address, of this host, or denied; if users may pull from \
+                 it, add it to images.private_registries"
+            ),
+            error => tracing::info!(image, registry, ?error, "a registry did not deliver an image"),
+        }
+    }
+
+    /// Returns the error for the owner when the registry itself failed.
+    fn explain_failure(&self, error: &RegistryError) -> Error {
         let (name, host, repository) = (&self.name, &self.own_registry().host, &self.repository);
         Error::Permanent(match error {
             RegistryError::NotFound => {
@@ -204,19 +216,32 @@ impl Sources {
             RegistryError::Unauthorized => {
                 format!("{name} cannot be pulled: {host} has no public {repository}, and this cloud has no login there")
             }
-            RegistryError::Unreachable(why) => self.unreachable_error(why, tries).to_string(),
-            RegistryError::Unexpected(why) => {
-                format!("{name} cannot be pulled: {host} does not respond like a registry: {why}")
+            RegistryError::Unavailable(429) => {
+                format!("{name} cannot be pulled: {host} reports too many requests from this cloud; try again later")
+            }
+            RegistryError::Unavailable(status) => {
+                format!("{name} cannot be pulled: {host} is unavailable (status {status}); try again later")
+            }
+            RegistryError::NotPublic(_) | RegistryError::Unreachable(_) | RegistryError::Unexpected(_) => {
+                return self.no_registry_error();
             }
         })
     }
 
-    /// Returns the error for an unreachable registry.
-    pub(in crate::local::images) fn unreachable_error(&self, why: &str, tries: u32) -> Error {
+    /// Returns the one error for everything that is not the response of a registry. It must not tell apart what else is
+    /// at that address: the owner of the image chose the address, and it may be none of theirs.
+    fn no_registry_error(&self) -> Error {
         let (name, host) = (&self.name, &self.own_registry().host);
         Error::Permanent(format!(
-            "{name} cannot be pulled: the registry {host} cannot be reached: {why}; it was tried {tries} times"
+            "{name} cannot be pulled: this cloud does not reach a registry at {host}; check the name, try again later, \
+             or ask the operator, who finds the reason in the log"
         ))
+    }
+
+    /// Returns the error for a layer that the registry did not send.
+    pub(in crate::local::images) fn interruption_error(&self, why: &str) -> Error {
+        self.log_failure(self.own_registry(), &RegistryError::Unreachable(why.to_owned()));
+        self.no_registry_error()
     }
 
     /// Returns the error for contents that do not match their digest.

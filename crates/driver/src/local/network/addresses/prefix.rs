@@ -108,6 +108,14 @@ pub struct Subnet {
     length: u8,
 }
 
+impl Subnet {
+    /// Returns whether an address is in this network.
+    pub fn contains(self, address: Ipv4Addr) -> bool {
+        let mask = u32::MAX.checked_shl(32 - u32::from(self.length)).unwrap_or(0);
+        u32::from(address) & mask == u32::from(self.start)
+    }
+}
+
 impl FromStr for Subnet {
     type Err = String;
 
@@ -218,6 +226,9 @@ mod tests {
         {
             assert!(wrong.parse::<Subnet>().is_err_and(|why| why.contains("10.0.0.0/8 or")), "{wrong}");
         }
+        let contains = |network: &str, address: [u8; 4]| network.parse::<Subnet>().unwrap().contains(address.into());
+        assert!(contains("10.0.0.0/8", [10, 255, 0, 1]) && !contains("10.0.0.0/8", [11, 0, 0, 1]));
+        assert!(contains("0.0.0.0/0", [192, 0, 2, 7]) && !contains("192.0.2.7", [192, 0, 2, 8]));
         let slip = "10.0.3.7/8".parse::<Subnet>().unwrap_err();
         assert!(slip.contains("write 10.0.0.0/8, or 10.0.3.7"), "{slip}");
     }

@@ -9,7 +9,7 @@ use tarn_driver::{Driver, Error};
 use super::faulty_registry::FaultyRegistry;
 use super::ignore_progress;
 use super::image_builder::{Compression, LayerBuilder, TestImage, digest, image};
-use crate::local::test_host::{TIMEOUT, open, with_test_host, with_test_host_for_images};
+use crate::local::test_host::{TIMEOUT, loopback_images, open, with_test_host, with_test_host_for_images};
 
 /// An image with its own layer of about a megabyte.
 fn numbered_image(n: u8) -> TestImage {
@@ -18,7 +18,7 @@ fn numbered_image(n: u8) -> TestImage {
 
 /// A registry, and a cache of so many bytes.
 fn registry_with_cache_of(cache_bytes: u64) -> impl AsyncFnOnce() -> (FaultyRegistry, ImageSettings) {
-    async move || (FaultyRegistry::start().await, ImageSettings { cache_bytes, ..ImageSettings::default() })
+    async move || (FaultyRegistry::start().await, ImageSettings { cache_bytes, ..loopback_images() })
 }
 
 /// Pulls of the same image share the work.
@@ -27,7 +27,7 @@ fn pulls_of_same_image_share_work() {
     with_test_host(async |host| {
         let registry = FaultyRegistry::start().await;
         let reference = registry.add("a", &numbered_image(1));
-        let pull = || host.driver.ensure_image(&reference, &ignore_progress);
+        let pull = || host.driver.ensure_image(&reference, "share", &ignore_progress);
         let (one, two, three) = tokio::join!(pull(), pull(), pull());
         assert_eq!(one.clone().unwrap(), two.unwrap());
         assert_eq!(one.unwrap(), three.unwrap());
@@ -45,13 +45,15 @@ fn unused_layers_are_evicted_and_pulled_again() {
         for n in 1..=3 {
             names.push(
                 host.driver
-                    .ensure_image(&registry.add(&format!("i{n}"), &numbered_image(n)), &ignore_progress)
+                    .ensure_image(&registry.add(&format!("i{n}"), &numbered_image(n)), "share", &ignore_progress)
                     .await
                     .unwrap(),
             );
         }
         let used = host.start_image(&names[0]).await;
-        names.push(host.driver.ensure_image(&registry.add("i4", &numbered_image(4)), &ignore_progress).await.unwrap());
+        names.push(
+            host.driver.ensure_image(&registry.add("i4", &numbered_image(4)), "share", &ignore_progress).await.unwrap(),
+        );
         assert_eq!(host.layers().len(), 3);
         let second = digest(&numbered_image(2).blobs[1]).replace("sha256:", "");
         assert!(!host.layers().contains(&second), "what was used least recently has gone");
@@ -63,12 +65,12 @@ fn unused_layers_are_evicted_and_pulled_again() {
         // A pull that would fit if other layers were unused waits for them.
         let packed = |bytes: &[u8]| LayerBuilder::new().file("a", 0o644, bytes).pack(Compression::Zstd);
         let late = registry.add("late", &image(&[packed(&[9; 1 << 20])]));
-        let refused = host.driver.ensure_image(&late, &ignore_progress).await;
+        let refused = host.driver.ensure_image(&late, "share", &ignore_progress).await;
         let Err(Error::Retry(why)) = refused else { panic!("{refused:?}") };
         assert!(why.contains("waits for space in the image cache"), "{why}");
         assert_eq!(host.layers().len(), 3, "nothing is left of it");
         host.driver.remove_instance(&used.id).await.unwrap();
-        host.driver.ensure_image(&late, &ignore_progress).await.unwrap();
+        host.driver.ensure_image(&late, "share", &ignore_progress).await.unwrap();
     });
 }
 
@@ -78,7 +80,7 @@ fn decompression_bomb_is_refused() {
     with_test_host_for_images(registry_with_cache_of(10_000_000), async |host, registry| {
         let bomb = image(&[LayerBuilder::new().file("a", 0o644, &vec![0; 64 << 20]).pack(Compression::Zstd)]);
         assert!(bomb.blobs[1].len() < 100_000);
-        let refused = host.driver.ensure_image(&registry.add("bomb", &bomb), &ignore_progress).await;
+        let refused = host.driver.ensure_image(&registry.add("bomb", &bomb), "share", &ignore_progress).await;
         let Err(Error::Permanent(why)) = refused else { panic!("{refused:?}") };
         assert!(why.contains("GB of the image cache"), "{why}");
         assert_eq!(host.layers(), Vec::<String>::new());
@@ -103,7 +105,7 @@ fn cancelled_pull_leaves_nothing() {
             }
         };
         tokio::select! {
-            pulled = host.driver.ensure_image(&reference, &record) => panic!("it cannot end: {pulled:?}"),
+            pulled = host.driver.ensure_image(&reference, "share", &record) => panic!("it cannot end: {pulled:?}"),
             come = tokio::time::timeout(TIMEOUT * 3, half) => come.expect("it says how far it is"),
         }
         assert!(progress.lock().unwrap().starts_with("pulls 127.0.0.1:"), "{}", progress.lock().unwrap());
@@ -114,7 +116,7 @@ fn cancelled_pull_leaves_nothing() {
         };
         tokio::time::timeout(TIMEOUT * 3, gone).await.expect("what was half there is gone");
         registry.respond(&path, &large.blobs[1], |_| ());
-        assert!(host.driver.ensure_image(&reference, &ignore_progress).await.is_ok());
+        assert!(host.driver.ensure_image(&reference, "share", &ignore_progress).await.is_ok());
     });
 }
 
@@ -141,7 +143,7 @@ fn interrupted_pull_is_swept_at_next_start() {
                         let _twice = half.send(());
                     }
                 };
-                driver.ensure_image(&wanted, &record).await
+                driver.ensure_image(&wanted, "share", &record).await
             });
             come.recv_timeout(TIMEOUT * 3).expect("it comes half");
             // It also has no threads left: one that still held the driver would keep the next one out.
@@ -152,7 +154,7 @@ fn interrupted_pull_is_swept_at_next_start() {
         registry.respond(&path, &large.blobs[1], |_| ());
         let driver = open(data.path()).await.unwrap();
         assert_eq!(crate::local::test_host::entry_names(&layers), Vec::<String>::new());
-        assert!(driver.ensure_image(&reference, &ignore_progress).await.is_ok());
+        assert!(driver.ensure_image(&reference, "share", &ignore_progress).await.is_ok());
         assert_eq!(crate::local::test_host::entry_names(&layers), [digest(&large.blobs[1]).replace("sha256:", "")]);
     });
 }

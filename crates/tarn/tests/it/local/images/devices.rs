@@ -26,7 +26,7 @@ fn gpu_works_on_container_image() {
             .symlink("usr/share", "../../../../tarn-share")
             .directory("tarn-share/", 0o755);
         let pushed = registry.push("gpu", &image(&[layer.pack(Compression::Gzip)])).await;
-        let name = host.driver.ensure_image(&pushed, &ignore_progress).await.unwrap();
+        let name = host.driver.ensure_image(&pushed, "share", &ignore_progress).await.unwrap();
         let spec = InstanceSpec { container: Some(name), ..with_gpus(host, &["simulated-H100-0"]) };
         host.start(&spec).await;
 

@@ -1,8 +1,9 @@
 //! A registry that misbehaves on purpose: it sends wrong bytes, breaks off, or sends invalid responses.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
@@ -18,6 +19,11 @@ pub(crate) struct CannedResponse {
     pub(crate) is_cut: bool,
     /// Whether the response stalls in the middle until the test is over.
     pub(crate) is_held: bool,
+    /// How many bytes are sent in a second, until the rest is released; all at once if absent.
+    pub(crate) rate: Option<usize>,
+    pub(crate) is_released: Arc<AtomicBool>,
+    /// Whether the response does not identify itself as that of a registry.
+    pub(crate) is_anonymous: bool,
     /// How many connections are closed without a response afterwards.
     pub(crate) then_away: usize,
     /// Additional header lines.
@@ -38,7 +44,12 @@ pub(crate) struct FaultyRegistry {
 
 impl FaultyRegistry {
     pub(crate) async fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Self::start_at("127.0.0.1").await
+    }
+
+    /// Starts a registry at another loopback address, which is another site.
+    pub(crate) async fn start_at(address: &str) -> Self {
+        let listener = TcpListener::bind((address, 0)).await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let (responses, requests) = (Responses::default(), Arc::<Mutex<Vec<String>>>::default());
         let (known, log) = (responses.clone(), requests.clone());
@@ -101,6 +112,9 @@ fn plain_response(status: u16, body: &[u8]) -> CannedResponse {
         body: body.to_vec(),
         is_cut: false,
         is_held: false,
+        rate: None,
+        is_released: Arc::default(),
+        is_anonymous: false,
         then_away: 0,
         head: Vec::new(),
         wants: None,
@@ -154,12 +168,26 @@ async fn serve(
         status => (status, 0),
     };
     let body = &response.body[from..];
-    let head: String = response.head.iter().map(|line| format!("{line}\r\n")).collect();
+    let mut head: String = response.head.iter().map(|line| format!("{line}\r\n")).collect();
+    if !response.is_anonymous {
+        head.push_str("docker-distribution-api-version: registry/2.0\r\n");
+    }
     let head = format!("HTTP/1.1 {status} X\r\n{head}content-length: {}\r\nconnection: close\r\n\r\n", body.len());
     stream.write_all(head.as_bytes()).await.ok()?;
     let half = response.body.len() / 2;
     let sent = if (response.is_cut || response.is_held) && from < half { &body[..half - from] } else { body };
-    stream.write_all(sent).await.ok()?;
+    match response.rate {
+        None => stream.write_all(sent).await.ok()?,
+        Some(rate) => {
+            for piece in sent.chunks(rate / 10) {
+                stream.write_all(piece).await.ok()?;
+                stream.flush().await.ok()?;
+                if !response.is_released.load(Ordering::Relaxed) {
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            }
+        }
+    }
     if response.is_held {
         std::future::pending::<()>().await;
     }

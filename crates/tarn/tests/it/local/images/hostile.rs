@@ -12,7 +12,7 @@ use crate::local::test_host::{TestHost, with_test_host};
 /// Pulls an image that must be refused, and returns the message.
 async fn pull_refused(host: &TestHost, registry: &DockerRegistry, name: &str, layer: LayerBuilder) -> String {
     let reference = registry.push(name, &image(&[layer.pack(Compression::Gzip)])).await;
-    match host.driver.ensure_image(&reference, &ignore_progress).await {
+    match host.driver.ensure_image(&reference, "share", &ignore_progress).await {
         Err(Error::Permanent(why)) => why,
         other => panic!("{name} was not refused: {other:?}"),
     }
@@ -77,7 +77,7 @@ fn links_and_odd_names_stay_inside() {
             .file("attached", 0o644, b"")
             .entry(tar::EntryType::Block, "disk", "", 0o666, b"");
         let name = registry.push("odd", &image(&[layer.pack(Compression::Zstd)])).await;
-        let name = host.driver.ensure_image(&name, &ignore_progress).await.unwrap();
+        let name = host.driver.ensure_image(&name, "share", &ignore_progress).await.unwrap();
         let spec = host.start_image(&name).await;
         assert_eq!(fs::read_to_string(&victim).unwrap(), "untouched");
         assert_eq!(crate::local::test_host::entry_names(outside.path()), ["victim"]);
@@ -121,7 +121,7 @@ fn oversized_attributes_are_not_a_full_disk() {
         let layer = LayerBuilder::new().attached(&[("user.large", &[7; 40_000])]).file("a", 0o644, b"");
         let reference = registry.push("attached", &image(&[layer.pack(Compression::Gzip)])).await;
         // Not every filesystem has such a limit.
-        match host.driver.ensure_image(&reference, &ignore_progress).await {
+        match host.driver.ensure_image(&reference, "share", &ignore_progress).await {
             Ok(_) => {}
             Err(Error::Permanent(why)) => {
                 assert!(why.contains("bytes of extended attributes are on a file in it"), "{why}")
@@ -140,7 +140,8 @@ fn opaque_layer_hides_everything_below() {
             LayerBuilder::new().file("old", 0o644, b"old").directory("usr/", 0o755).file("usr/old", 0o644, b"old");
         let upper = LayerBuilder::new().file(".wh..wh..opq", 0o644, b"").file("usr/new", 0o644, b"new");
         let made = image(&[lower.pack(Compression::Gzip), upper.pack(Compression::Gzip)]);
-        let name = host.driver.ensure_image(&registry.push("opaque", &made).await, &ignore_progress).await.unwrap();
+        let name =
+            host.driver.ensure_image(&registry.push("opaque", &made).await, "share", &ignore_progress).await.unwrap();
         let spec = host.start_image(&name).await;
         assert!(host.path_inside(&spec, "usr/new").exists());
         assert!(!host.path_inside(&spec, "old").exists() && !host.path_inside(&spec, "usr/old").exists());
@@ -166,7 +167,8 @@ fn broken_layers_are_refused() {
             ("lies", lies, "does not match its digest"),
         ] {
             let reference = registry.push(name, &image(&[blob])).await;
-            let Err(Error::Permanent(why)) = host.driver.ensure_image(&reference, &ignore_progress).await else {
+            let Err(Error::Permanent(why)) = host.driver.ensure_image(&reference, "share", &ignore_progress).await
+            else {
                 panic!("{name}")
             };
             assert!(why.contains(expected), "{name}: {why}");

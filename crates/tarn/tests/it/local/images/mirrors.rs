@@ -7,7 +7,7 @@ use super::faulty_registry::FaultyRegistry;
 use super::ignore_progress;
 use super::image_builder::{Compression, LayerBuilder, TestImage, digest, image};
 use super::registry::DockerRegistry;
-use crate::local::test_host::with_test_host_for_images;
+use crate::local::test_host::{loopback_images, with_test_host_for_images};
 
 fn two_layer_image() -> TestImage {
     let content: Vec<u8> = (0..20_000u32).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
@@ -17,7 +17,7 @@ fn two_layer_image() -> TestImage {
 
 fn with_mirrors(host: &str, mirrors: Vec<String>) -> ImageSettings {
     let registries = vec![Registry { host: host.to_owned(), mirrors, plain_http: true, ..Registry::default() }];
-    ImageSettings { registries, ..ImageSettings::default() }
+    ImageSettings { registries, ..loopback_images() }
 }
 
 /// An unreachable registry with two mirrors, of which the first is empty.
@@ -32,7 +32,7 @@ async fn unreachable_registry_with_mirrors() -> ((DockerRegistry, DockerRegistry
 fn mirrors_are_asked_first() {
     with_test_host_for_images(unreachable_registry_with_mirrors, async |host, (_empty, mirror)| {
         mirror.push("a/b", &two_layer_image()).await;
-        let name = host.driver.ensure_image("registry.invalid/a/b:1", &ignore_progress).await.unwrap();
+        let name = host.driver.ensure_image("registry.invalid/a/b:1", "share", &ignore_progress).await.unwrap();
         assert_eq!(name, format!("registry.invalid/a/b@{}", digest(&two_layer_image().manifest)));
     });
 }
@@ -52,7 +52,7 @@ fn pull_by_faulty_mirror(how: impl Fn(&FaultyRegistry, &TestImage) + 'static) ->
         let reference = own.add("x", &made);
         mirror.add("x", &made);
         how(&mirror, &made);
-        let name = host.driver.ensure_image(&reference, &ignore_progress).await.unwrap();
+        let name = host.driver.ensure_image(&reference, "share", &ignore_progress).await.unwrap();
         assert_eq!(name, format!("{}/x@{}", own.address, digest(&made.manifest)));
         assert_eq!(host.layers().len(), 2, "nothing half made is left");
         *requests.lock().unwrap() = (mirror.requests.lock().unwrap().clone(), own.requests.lock().unwrap().clone());

@@ -25,7 +25,8 @@ fn same_layer_may_appear_twice() {
         let between =
             LayerBuilder::new().directory("etc/", 0o700).file("etc/.wh.twice", 0o644, b"").file("etc/lost", 0o644, b"");
         let made = image(&[twice.clone(), between.pack(Compression::Gzip), twice]);
-        let name = host.driver.ensure_image(&registry.push("twice", &made).await, &ignore_progress).await.unwrap();
+        let name =
+            host.driver.ensure_image(&registry.push("twice", &made).await, "share", &ignore_progress).await.unwrap();
         let spec = host.start_image(&name).await;
         assert_eq!(fs::read_to_string(host.path_inside(&spec, "etc/twice")).unwrap(), "twice", "the upper one counts");
         assert!(!host.path_inside(&spec, "etc/lost").exists());
@@ -43,13 +44,13 @@ fn image_config_has_size_limit() {
             image_with_config(architecture(), run, std::slice::from_ref(&layer))
         };
         let name = registry.push("long", &saying(102_000)).await;
-        let name = host.driver.ensure_image(&name, &ignore_progress).await.unwrap();
+        let name = host.driver.ensure_image(&name, "share", &ignore_progress).await.unwrap();
         let spec = host.start_image(&name).await;
         let stream = host.driver.connect(&spec.id).await.unwrap();
         let asked = tarn_link::opening::open(stream, tarn_link::Purpose::Health);
         tokio::time::timeout(crate::local::test_host::TIMEOUT, asked).await.expect("the guest answers").unwrap();
         let too_long = registry.push("too-long", &saying(103_000)).await;
-        let Err(Error::Permanent(why)) = host.driver.ensure_image(&too_long, &ignore_progress).await else {
+        let Err(Error::Permanent(why)) = host.driver.ensure_image(&too_long, "share", &ignore_progress).await else {
             panic!("it has come")
         };
         assert!(why.contains("its run configuration is too large"), "{why}");
@@ -78,7 +79,7 @@ fn index_leads_to_image_by_every_name() {
         let exact = format!("{many}@{}", digest(&here.manifest));
         let by_index = format!("{many}:1@{}", digest(&index));
         for name in [&by_index, &format!("{many}@{}", digest(&index)), &format!("{many}:1"), &many, &exact] {
-            assert_eq!(host.driver.ensure_image(name, &ignore_progress).await.unwrap(), exact, "{name}");
+            assert_eq!(host.driver.ensure_image(name, "share", &ignore_progress).await.unwrap(), exact, "{name}");
         }
         assert_eq!(registry.count(&digest(&here.blobs[1])), 1, "it is fetched once");
         assert_eq!(registry.count(&digest(&index)), 1, "what is here by its digest is not looked up");

@@ -6,7 +6,7 @@ use tarn_driver::{Driver, Error};
 use super::faulty_registry::FaultyRegistry;
 use super::ignore_progress;
 use super::image_builder::{Compression, LayerBuilder, TestImage, digest, image};
-use crate::local::test_host::{TestHost, with_test_host_for_images};
+use crate::local::test_host::{TestHost, loopback_images, with_test_host_for_images};
 
 /// `anna:hunter2`, as it is sent.
 const ANNA: &str = "Basic YW5uYTpodW50ZXIy";
@@ -24,12 +24,12 @@ async fn with_login() -> ((FaultyRegistry, FaultyRegistry), ImageSettings) {
     let (username, password) = (Some("anna".to_owned()), Some("hunter2".to_owned()));
     let login =
         Registry { host: registry.address.clone(), username, password, plain_http: true, ..Registry::default() };
-    ((registry, tokens), ImageSettings { registries: vec![login], ..ImageSettings::default() })
+    ((registry, tokens), ImageSettings { registries: vec![login], ..loopback_images() })
 }
 
 /// The same without a login.
 async fn without_login() -> ((FaultyRegistry, FaultyRegistry), ImageSettings) {
-    (with_login().await.0, ImageSettings::default())
+    (with_login().await.0, loopback_images())
 }
 
 /// The challenge for a request without a token.
@@ -38,7 +38,7 @@ fn challenge(tokens: &FaultyRegistry) -> String {
 }
 
 async fn refusal_of(host: &TestHost, reference: &str) -> String {
-    match host.driver.ensure_image(reference, &ignore_progress).await {
+    match host.driver.ensure_image(reference, "share", &ignore_progress).await {
         Err(Error::Permanent(why)) => why,
         other => panic!("{reference}: {other:?}"),
     }
@@ -53,7 +53,7 @@ fn token_is_requested_with_login_and_renewed() {
         registry.require_authorization("/v2/org/x/blobs/", "Bearer two", &challenge(&tokens));
         tokens.respond(TOKEN, br#"{"token":"one","expires_in":60}"#, |_| ());
         tokens.respond_next(TOKEN, br#"{"access_token":"two"}"#, |_| ());
-        host.driver.ensure_image(&reference, &ignore_progress).await.unwrap();
+        host.driver.ensure_image(&reference, "share", &ignore_progress).await.unwrap();
         assert_eq!(*tokens.requests.lock().unwrap(), [format!("{TOKEN} by {ANNA}"), format!("{TOKEN} by {ANNA}")]);
         assert_eq!(registry.count("Basic"), 0, "the password is sent to the token service only");
     });
@@ -68,7 +68,7 @@ fn token_is_requested_without_login() {
         let refusal = refusal_of(host, &reference).await;
         assert!(refusal.contains("has no public org/x, and this cloud has no login there"), "{refusal}");
         tokens.respond(TOKEN, br#"{"token":"one"}"#, |_| ());
-        host.driver.ensure_image(&reference, &ignore_progress).await.unwrap();
+        host.driver.ensure_image(&reference, "share", &ignore_progress).await.unwrap();
         assert_eq!(tokens.count("Basic"), 0);
     });
 }
@@ -99,7 +99,7 @@ fn redirect_target_gets_no_login() {
         registry.respond(&path, b"", |response| (response.status, response.head) = (307, vec![place]));
         registry.require_authorization("/v2/", ANNA, "Basic realm=\"x\"");
         elsewhere.respond("/stored", &made.blobs[1], |_| ());
-        host.driver.ensure_image(&reference, &ignore_progress).await.unwrap();
+        host.driver.ensure_image(&reference, "share", &ignore_progress).await.unwrap();
         assert_eq!(*elsewhere.requests.lock().unwrap(), ["/stored"]);
         assert!(registry.requests.lock().unwrap().contains(&format!("{path} by {ANNA}")));
     });
