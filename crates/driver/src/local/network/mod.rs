@@ -7,13 +7,15 @@
 //! carry the installation's id, and objects without it are never touched. This module knows addresses and process ids,
 //! nothing of instances or records.
 //!
-//! Start reading at [`Network`]; `firewall` has the rules, `links` the interfaces, `addresses` the address plan.
+//! Start reading at [`Network`]; `policy` says what instances may reach, `firewall` has the rules, `links` the
+//! interfaces, `addresses` the address plan.
 
 mod addresses;
 mod firewall;
 mod identity;
 mod kernel_settings;
 mod links;
+mod policy;
 pub(super) mod survey;
 
 use std::collections::BTreeSet;
@@ -21,6 +23,7 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 pub use addresses::prefix::{Prefix, Subnet};
+pub use policy::{Destination, Policy};
 use parking_lot::{Mutex, MutexGuard};
 
 use self::addresses::{free_prefix, prefix};
@@ -79,10 +82,10 @@ impl Network {
         self
     }
 
-    /// Sets the networks that instances may not reach.
+    /// Sets which other networks instances may reach.
     #[must_use]
-    pub fn denying(mut self, denied: Vec<Subnet>) -> Self {
-        self.firewall.denied = denied;
+    pub fn with_policy(mut self, policy: Policy) -> Self {
+        self.firewall.policy = policy;
         self
     }
 
