@@ -103,7 +103,13 @@ pub(super) const AREAS: [Area; 17] = [
     },
     Area {
         name: "network",
-        checks: &["network.forwarding", "network.bridge_filter", "network.firewall", "network.addresses", "network.private"],
+        checks: &[
+            "network.forwarding",
+            "network.bridge_filter",
+            "network.firewall",
+            "network.addresses",
+            "network.private",
+        ],
         is_host: false,
         only_for_instances: true,
         check: |target| Box::pin(network_findings(target)),

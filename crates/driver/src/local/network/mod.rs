@@ -23,8 +23,8 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 pub use addresses::prefix::{Prefix, Subnet};
-pub use policy::{Destination, Policy};
 use parking_lot::{Mutex, MutexGuard};
+pub use policy::{Destination, Policy};
 
 use self::addresses::{free_prefix, prefix};
 use self::firewall::{Firewall, rules};
@@ -86,6 +86,13 @@ impl Network {
     #[must_use]
     pub fn with_policy(mut self, policy: Policy) -> Self {
         self.firewall.policy = policy;
+        self
+    }
+
+    /// Replaces how the host's name servers are found, for tests.
+    #[must_use]
+    pub fn with_name_servers(mut self, find: fn() -> Vec<Ipv4Addr>) -> Self {
+        self.firewall.find_name_servers = find;
         self
     }
 

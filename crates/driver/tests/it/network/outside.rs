@@ -125,7 +125,7 @@ fn instances_are_unreachable_from_outside() {
     });
 }
 
-/// Private networks are closed except for what is allowed; an allowed port opens no other port; denied beats allowed.
+/// Private networks are closed except for the host's name servers and what is allowed; an allowed port opens no other port; denied beats allowed.
 #[test]
 fn private_networks_are_closed() {
     on_test_host(|| async {
@@ -144,6 +144,12 @@ fn private_networks_are_closed() {
             assert!(connects(address, port) && is_cut_off_from(node, address, port), "{address}");
         }
         assert!(connects_from(node, THEIRS, port), "the internet stays open");
+        outside.namespace.run(|| {
+            let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 53)).unwrap();
+            std::thread::spawn(move || for _ in listener.incoming() {});
+        });
+        assert!(connects_from(node, OFFICE, 53), "the host's name server stays open");
+        assert!(connects(PRIVATE[0], 53) && is_cut_off_from(node, PRIVATE[0], 53), "other name servers do not");
         let peer_port = peer.run(listen);
         assert!(connects_from(node, *peer_address, peer_port) && connects(*peer_address, peer_port));
         let allowed = vec![format!("{OFFICE}:{port}").parse().unwrap(), "10.7.0.0/16".parse().unwrap()];
@@ -161,5 +167,6 @@ fn private_networks_are_closed() {
 async fn apply_policy(network: &Network, cluster: &Cluster, policy: Policy) {
     let nodes = cluster.nodes.iter().map(|(address, _)| *address).collect();
     let again = Network::open("aaaaaa", Some(network.prefix())).await.unwrap();
-    again.with(nodes, Protections::default()).with_policy(policy).restore_isolation().await.unwrap();
+    let again = again.with(nodes, Protections::default()).with_policy(policy).with_name_servers(|| vec![OFFICE]);
+    again.restore_isolation().await.unwrap();
 }

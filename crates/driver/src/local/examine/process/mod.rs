@@ -46,13 +46,7 @@ const OWN: &str = "limits.inotify";
 
 /// The limits. All except [`OWN`] are for everything on the host together.
 const LIMITS: [Limit; 5] = [
-    (
-        OWN,
-        "/proc/sys/fs/inotify/max_user_instances",
-        "fs.inotify.max_user_instances",
-        128,
-        "watchers of files",
-    ),
+    (OWN, "/proc/sys/fs/inotify/max_user_instances", "fs.inotify.max_user_instances", 128, "watchers of files"),
     ("limits.keys", "/proc/sys/kernel/keys/root_maxkeys", "kernel.keys.root_maxkeys", 10_000, "kernel keys of root"),
     ("limits.processes", "/proc/sys/kernel/pid_max", "kernel.pid_max", 65_536, "process numbers"),
     ("limits.threads", "/proc/sys/kernel/threads-max", "kernel.threads-max", 32_768, "threads"),

@@ -41,12 +41,8 @@ const RAW: u64 = 3;
 /// The protocols of IP that programs use, by family and type: TCP, UDP, and the echoes of `ping`; 0 is the usual one.
 /// Others, such as SCTP, DCCP and MPTCP, have often been used to attack the kernel; a program that prefers one of them
 /// uses TCP when it is told that the protocol does not exist.
-const PROTOCOLS: &[(u64, u64, &[u64])] = &[
-    (IPV4, STREAM, &[0, 6]),
-    (IPV4, DATAGRAM, &[0, 1, 17]),
-    (IPV6, STREAM, &[0, 6]),
-    (IPV6, DATAGRAM, &[0, 17, 58]),
-];
+const PROTOCOLS: &[(u64, u64, &[u64])] =
+    &[(IPV4, STREAM, &[0, 6]), (IPV4, DATAGRAM, &[0, 1, 17]), (IPV6, STREAM, &[0, 6]), (IPV6, DATAGRAM, &[0, 17, 58])];
 
 /// The personalities that programs use: Linux, 32 bit, no address randomisation, and querying the current one.
 const PERSONALITIES: &[u64] = &[0x0, 0x8, 0x2_0000, 0x2_0008, 0x4_0000, 0xffff_ffff];

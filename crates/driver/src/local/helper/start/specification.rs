@@ -10,29 +10,10 @@ use serde_json::{Value, json};
 
 use super::root_filesystem::RootMounts;
 use super::seccomp;
+use crate::local::capabilities;
 use crate::local::helper::namespaces::Namespaces;
 use crate::local::helper::order::Start;
 use crate::local::protections::Protection;
-
-/// The capabilities of `root` inside. In a user namespace they reach only the instance's own objects. They do not
-/// include creating devices, mounting, and access to the kernel.
-const CAPABILITIES: &[&str] = &[
-    "CAP_AUDIT_WRITE",
-    "CAP_CHOWN",
-    "CAP_DAC_OVERRIDE",
-    "CAP_FOWNER",
-    "CAP_FSETID",
-    "CAP_KILL",
-    "CAP_NET_BIND_SERVICE",
-    "CAP_SETFCAP",
-    "CAP_SETGID",
-    "CAP_SETPCAP",
-    "CAP_SETUID",
-    "CAP_SYS_CHROOT",
-];
-
-/// Added in a test that leaves raw sockets in.
-const RAW_SOCKETS: &str = "CAP_NET_RAW";
 
 /// Paths in /proc and /sys that reveal something about the host or other tenants, and are hidden. The file names of
 /// loop devices contain the ids of other instances and volumes, and their counters show their activity.
@@ -162,14 +143,12 @@ fn own_namespaces(made: &Namespaces, has_ids: bool) -> Vec<Value> {
 
 /// The capabilities of `root` inside; a test that disables the list gets all of them.
 fn guest_capabilities(order: &Start) -> Vec<String> {
-    if order.protections.have(Protection::Capabilities) {
-        let raw = (!order.protections.have(Protection::RawSockets)).then_some(&RAW_SOCKETS);
-        return CAPABILITIES.iter().chain(raw).map(ToString::to_string).collect();
-    }
+    let all = !order.protections.have(Protection::Capabilities);
     // Without a user namespace it cannot have more than this process.
-    let mut most = rustix::thread::capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.permitted);
-    most.set(CapabilitySet::NET_RAW, most.contains(CapabilitySet::NET_RAW) && !order.protections.have(Protection::RawSockets));
-    most.iter_names().map(|(name, _)| format!("CAP_{name}")).collect()
+    let own = || rustix::thread::capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.permitted);
+    let mut held = if all { own() } else { capabilities::INSIDE };
+    held.set(CapabilitySet::NET_RAW, !order.protections.have(Protection::RawSockets));
+    held.iter_names().map(|(name, _)| format!("CAP_{name}")).collect()
 }
 
 /// The guest's environment. The guest interprets the configuration of a container image.

@@ -65,11 +65,8 @@ pub(super) fn packet_rules(
         write!(same_bridge, "\"{bridge}\" . \"{bridge}\", ").expect("writing to a string does not fail");
     }
     let denied: String = policy.denied.iter().map(|network| format!(", {network}")).collect();
-    let (private, to_private) = if policy.closes_private {
-        private_networks(&ours, &policy.allowed, name_servers)
-    } else {
-        Default::default()
-    };
+    let (private, to_private) =
+        if policy.closes_private { private_networks(&ours, &policy.allowed, name_servers) } else { Default::default() };
     let (flows, limit) = if is_limited { flow_limit(&ours) } else { Default::default() };
     format!(
         "  set same_bridge {{
