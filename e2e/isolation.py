@@ -16,25 +16,34 @@ from instances import ENVIRONMENT
 ATTEMPTS_FILE = Path(__file__).with_name("isolation_attempts.py")
 PROTECTIONS = (
     "seccomp", "capabilities", "user-namespace", "masks", "devices", "cgroup-limits", "firewall", "addresses", "disk-limit",
+    "own-counts", "raw-sockets",
 )  # fmt: skip
 
 SECCOMP, CAPABILITIES, MASKS, LIMITS, FIREWALL = "seccomp", "capabilities", "masks", "cgroup-limits", "firewall"
 ADDRESSES, IDS, DEVICES = "addresses", "user-namespace", "devices"
+OWN_COUNTS, RAW_SOCKETS = "own-counts", "raw-sockets"
 NAMESPACES = ("namespaces",)
 """What cannot be switched off."""
 
 
 class Attempt(NamedTuple):
     """The protections that refuse an attempt and the errors that they cause; `optional` means that not every kernel
-    supports it."""
+    supports it. An attempt that is `raw` needs raw sockets, which instances do not have: it is made in an engine that
+    allows them, because it is about another protection."""
 
     protections: tuple[str, ...]
     refusals: tuple[str, ...]
     optional: bool = False
+    raw: bool = False
+
+    @property
+    def proof(self) -> tuple[str, ...]:
+        """The protections that must be left out for the attempt to succeed."""
+        return self.protections + ((RAW_SOCKETS,) if self.raw else ())
 
 
-def refused_by(*protections: str, says="EPERM", optional=False) -> Attempt:
-    return Attempt(protections, tuple(says.split()), optional)
+def refused_by(*protections: str, says="EPERM", optional=False, raw=False) -> Attempt:
+    return Attempt(protections, tuple(says.split()), optional, raw)
 
 
 ALL_RIGHTS = (SECCOMP, CAPABILITIES, IDS)
@@ -59,6 +68,12 @@ ATTEMPTS: dict[str, Attempt] = {
     "read_the_map_of_memory": refused_by(IDS, says="EACCES"),
     # /proc and /sys.
     "read_interrupts": refused_by(MASKS, says="ENODATA"),
+    "read_the_command_line_of_the_kernel": refused_by(MASKS, says="ENODATA"),
+    "read_partitions": refused_by(MASKS, says="ENODATA"),
+    "read_counters_of_memory": refused_by(MASKS, says="ENODATA"),
+    "read_counters_of_filesystems": refused_by(MASKS, says="ENOENT", optional=True),
+    "list_filesystems_of_others": refused_by(MASKS, says="words", optional=True),
+    "read_counters_of_heat": refused_by(MASKS, says="words", optional=True),
     "write_a_setting_of_the_network": refused_by(MASKS, CAPABILITIES, says="EACCES EROFS"),
     "write_core_pattern": refused_by(MASKS, IDS, says="EACCES EROFS"),
     "write_modprobe_path": refused_by(MASKS, IDS, says="EACCES EROFS"),
@@ -98,6 +113,9 @@ ATTEMPTS: dict[str, Attempt] = {
     "read_keys_of_others": refused_by(SECCOMP),
     "make_an_unusual_socket": refused_by(SECCOMP, says="EAFNOSUPPORT"),
     "make_a_vsock": refused_by(SECCOMP, says="EAFNOSUPPORT"),
+    "make_a_raw_socket": refused_by(RAW_SOCKETS),
+    "make_a_socket_for_frames": refused_by(RAW_SOCKETS),
+    "use_an_unusual_protocol": refused_by(RAW_SOCKETS, says="EPROTONOSUPPORT ESOCKTNOSUPPORT", optional=True),
     # The network.
     "change_the_own_address": refused_by(CAPABILITIES, says="words"),
     "change_the_own_hardware_address": refused_by(CAPABILITIES, says="words"),
@@ -106,32 +124,40 @@ ATTEMPTS: dict[str, Attempt] = {
     "reach_the_gateway": refused_by(FIREWALL, says="ETIMEDOUT words"),
     "reach_every_address_of_the_host": refused_by(FIREWALL, says="words"),
     "reach_the_metadata_service": refused_by(FIREWALL, says="ETIMEDOUT words"),
-    "hear_another_cluster": refused_by(*NAMESPACES, says="words"),
-    "answer_for_the_gateway": refused_by(ADDRESSES, says="words"),
-    "send_with_another_hardware_address": refused_by(ADDRESSES, says="words"),
-    "send_with_another_address": refused_by(FIREWALL, ADDRESSES, says="words"),
-    "send_into_a_vlan": refused_by(ADDRESSES, says="words"),
-    "announce_a_router": refused_by(FIREWALL, ADDRESSES, says="words"),
-    "answer_as_dhcp": refused_by(ADDRESSES, says="words"),
-    "send_an_unknown_protocol": refused_by(ADDRESSES, says="words"),
+    "reach_a_private_network": refused_by(FIREWALL, says="ETIMEDOUT words"),
+    "hear_another_cluster": refused_by(*NAMESPACES, says="words", raw=True),
+    "answer_for_the_gateway": refused_by(ADDRESSES, says="words", raw=True),
+    "send_with_another_hardware_address": refused_by(ADDRESSES, says="words", raw=True),
+    "send_with_another_address": refused_by(FIREWALL, ADDRESSES, says="words", raw=True),
+    "send_into_a_vlan": refused_by(ADDRESSES, says="words", raw=True),
+    "announce_a_router": refused_by(FIREWALL, ADDRESSES, says="words", raw=True),
+    "answer_as_dhcp": refused_by(ADDRESSES, says="words", raw=True),
+    "send_an_unknown_protocol": refused_by(ADDRESSES, says="words", raw=True),
     # Exhaustion of resources.
     "too_many_processes": refused_by(LIMITS, says="words EAGAIN"),
     "too_many_pipes": refused_by(LIMITS, says="words killed ENOMEM"),
     "too_much_memory": refused_by(LIMITS, says="killed"),
     "too_much_in_sockets": refused_by(LIMITS, says="words killed ENOMEM"),
-    "take_memory_by_rings_of_frames": refused_by(SECCOMP, says="EPERM ENOSYS"),
+    "take_memory_by_rings_of_frames": refused_by(RAW_SOCKETS),
     "too_much_in_dev_shm": refused_by(LIMITS, says="ENOSPC killed"),
     "too_much_in_run": refused_by(LIMITS, says="ENOSPC killed"),
     "too_many_terminals": refused_by(LIMITS, says="ENOSPC"),
     "too_much_on_the_disk": refused_by("disk-limit", says="ENOSPC"),
     "more_inodes_than_the_disk_has_room_for": refused_by("disk-limit", says="words"),
     "more_processor_time": refused_by(LIMITS, says="words"),
+    "use_up_file_watchers": refused_by(OWN_COUNTS, says="words"),
+    "use_up_pending_signals": refused_by(OWN_COUNTS, says="words"),
+    "use_up_message_queues": refused_by(OWN_COUNTS, says="words"),
 }
 
 BRIDGE = tuple(name for name, attempt in ATTEMPTS.items() if ADDRESSES in attempt.protections)
 """Attempts that send frames to the second node of the cluster, and succeed when the frames arrive."""
 
-PROOFS = sorted(ATTEMPTS, key=lambda name: (len(ATTEMPTS[name].protections), ATTEMPTS[name].protections))
+COUNTS = tuple(name for name, attempt in ATTEMPTS.items() if OWN_COUNTS in attempt.protections)
+"""Attempts that use up what the kernel counts for a user, and succeed when root of the host or another instance then
+has none left."""
+
+PROOFS = sorted(ATTEMPTS, key=lambda name: (len(ATTEMPTS[name].proof), ATTEMPTS[name].proof))
 """The attempts, ordered so that those that need the same engine follow each other."""
 
 
@@ -149,14 +175,47 @@ def run_on_host(names, targets: dict) -> dict[str, str]:
 def run_inside(cloud, names, targets: dict, instance="inside") -> dict[str, str]:
     """Runs attempts as root in an instance of the cluster `inside`, all in one session. Returns for each `able` or
     the refusal."""
-    order = json.dumps({"names": [name for name in names if name not in BRIDGE], "targets": targets})
+    order = json.dumps({"names": [name for name in names if name not in BRIDGE + COUNTS], "targets": targets})
     script = ATTEMPTS_FILE.read_text() + f"\nmain({order!r})\n"
     ran = cloud.ssh(instance, "sudo python3 -", answer=script, seconds=600, code=None)
     assert ran.code == 0 and ran.out.strip(), ran
     outcomes = json.loads(ran.out.splitlines()[-1])
     if on_the_bridge := [name for name in names if name in BRIDGE]:
         outcomes |= send_frames(cloud, on_the_bridge, targets)
+    if counts := [name for name in names if name in COUNTS]:
+        outcomes |= use_up_counts(cloud, counts, instance)
     return outcomes
+
+
+def use_up_counts(cloud, names, instance: str) -> dict[str, str]:
+    """An ordinary user in the instance takes all that the kernel gives; meanwhile root of the host and a user of
+    another cluster each try to get one."""
+    own = ATTEMPTS_FILE.read_text()
+    probe = own + f"\nprobe_counts({list(names)!r})\n"
+
+    def lacking() -> dict[str, list[str]]:
+        """Who gets none, and why."""
+        on_host = subprocess.run(["python3", "-"], input=probe, capture_output=True, text=True, timeout=60, check=True).stdout
+        tried = {"root of the host": json.loads(on_host), "another cluster": json.loads(cloud.ssh("neighbour", "python3 -", answer=probe).out)}
+        return {name: [f"{who}: {said[name]}" for who, said in tried.items() if said[name]] for name in names}
+
+    assert not any(lacking().values()), "there are none to begin with"
+    taking = own + f"\ntake_counts({list(names)!r})\n"
+    program = f'import sys; exec(sys.stdin.read({len(taking)}))'
+    line = ["ssh", *cloud.options(), f"{instance}@127.0.0.1", f"python3 -c '{program}'"]
+    holder = subprocess.Popen(line, env=ENVIRONMENT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        holder.stdin.write(taking)
+        holder.stdin.flush()
+        assert holder.stdout.readline() == "all are taken\n"
+        found = lacking()
+        holder.stdin.close()
+        assert holder.wait(60) == 0
+    finally:
+        holder.kill()
+        holder.wait()
+        holder.stdout.close()
+    return {name: "able" if found[name] else "refused: words: others still get theirs" for name in names}
 
 
 def send_frames(cloud, names, targets: dict) -> dict[str, str]:

@@ -27,7 +27,7 @@ CALLS = {
     "ptrace": 101, "unshare": 272, "setns": 308, "clock_settime": 227, "add_key": 248, "keyctl": 250, "bpf": 321,
     "perf_event_open": 298, "open_by_handle_at": 304, "finit_module": 313, "process_vm_readv": 310, "kexec_load": 246,
     "userfaultfd": 323, "io_uring_setup": 425, "open_tree": 428, "move_mount": 429, "fsopen": 430, "fsmount": 432,
-    "clone3": 435, "mount_setattr": 442, "mknod": 133, "syslog": 103, "settimeofday": 164, "setsockopt": 54,
+    "clone3": 435, "mount_setattr": 442, "mknod": 133, "syslog": 103, "settimeofday": 164, "setsockopt": 54, "socket": 41,
 }  # fmt: skip
 TARGETS = {}
 
@@ -199,6 +199,36 @@ def read_the_map_of_memory():
 
 def read_interrupts():
     read_first_byte("/proc/interrupts")
+
+
+def read_the_command_line_of_the_kernel():
+    read_first_byte("/proc/cmdline")
+
+
+def read_partitions():
+    read_first_byte("/proc/partitions")
+
+
+def read_counters_of_memory():
+    read_first_byte("/proc/vmstat")
+
+
+def read_counters_of_filesystems():
+    read_first_byte("/proc/fs/xfs/stat")
+
+
+def list_filesystems_of_others():
+    """Their names are those of devices, and their counters show what others do."""
+    if not os.listdir("/sys/fs/xfs"):
+        refused("there are none")
+
+
+def read_counters_of_heat():
+    """Any processor may have them."""
+    directory = "/sys/devices/system/cpu"
+    counters = (f"{directory}/{name}/thermal_throttle" for name in os.listdir(directory))
+    if not any(os.path.isdir(path) and os.listdir(path) for path in counters):
+        refused("no processor shows any")
 
 
 def write_a_setting_of_the_network():
@@ -441,6 +471,37 @@ def make_a_vsock():
     socket.socket(40, socket.SOCK_STREAM).close()
 
 
+def make_a_raw_socket():
+    """Creates a socket for whole packets of any protocol."""
+    for family, protocol in ((socket.AF_INET, 1), (socket.AF_INET, 255), (socket.AF_INET6, 58)):
+        try:
+            return socket.socket(family, socket.SOCK_RAW, protocol).close()
+        except OSError as error:
+            last = error
+    raise last
+
+
+def make_a_socket_for_frames():
+    """Creates one directly, and by the older type that the kernel treats as such."""
+    try:
+        return socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)).close()
+    except OSError as error:
+        try:
+            return socket.socket(socket.AF_INET, 10, socket.htons(3)).close()
+        except OSError:
+            raise error from None
+
+
+def use_an_unusual_protocol():
+    """Tries MPTCP, SCTP, UDP-Lite and DCCP, whichever this kernel has, also with numbers whose upper half is ignored."""
+    for kind, protocol in ((1, 262), (1, 132), (5, 132), (2, 136), (6, 33), (1, 1 << 32 | 262)):
+        try:
+            return os.close(call("socket", socket.AF_INET, kind, protocol))
+        except OSError as error:
+            last = error
+    raise last
+
+
 # --- the network
 
 
@@ -513,6 +574,10 @@ def reach_every_address_of_the_host():
 
 def reach_the_metadata_service():
     connect(TARGETS["metadata"], 80)
+
+
+def reach_a_private_network():
+    connect(TARGETS["office"], 80)
 
 
 def hear_another_cluster():
@@ -671,16 +736,10 @@ def too_much_in_sockets():
 
 
 def take_memory_by_rings_of_frames():
-    """Takes 4 MiB that the kernel charges to no control group. The kernel uses only the lower half of the numbers,
-    so that other values mean the same."""
+    """Takes 4 MiB that the kernel charges to no control group."""
     ring = ctypes.create_string_buffer(struct.pack("<IIII", 1 << 20, 4, 1 << 11, (4 << 20) >> 11))
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as raw:
-        for level, option in ((263, 5), (1 << 32 | 263, 5), (263, 1 << 32 | 5), (1 << 32 | 263, 1 << 32 | 5)):
-            try:
-                return call("setsockopt", raw.fileno(), level, option, ring, 16)
-            except OSError as error:
-                refusal = error
-    raise refusal
+        call("setsockopt", raw.fileno(), 263, 5, ring, 16)
 
 
 def too_many_terminals():
@@ -756,6 +815,55 @@ def more_processor_time():
         if share >= TARGETS["too_many_cpus"]:
             return
     refused(f"it had {share:.2f} processors")
+
+
+def use_up_file_watchers():
+    """Takes one."""
+    check_call(libc.inotify_init1(0))
+
+
+def use_up_pending_signals():
+    """Queues one that stays pending, because it is blocked."""
+    check_call(libc.sigqueue(os.getpid(), signal.SIGRTMIN + 5, ctypes.c_void_p(0)))
+
+
+def use_up_message_queues():
+    """Creates one whose name is gone at once; it exists as long as this process."""
+    name = b"/tarn-%d" % os.getpid()
+    check_call(libc.mq_open(name, os.O_CREAT | os.O_RDWR, 0o600, None))
+    libc.mq_unlink(name)
+
+
+def check_call(answer):
+    """Raises the error of a function of the C library."""
+    if answer < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+
+
+def take_counts(names):
+    """Takes as many of each as there are, and keeps them until its input ends."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGRTMIN + 5])
+    for name in names:
+        try:
+            for _ in range(2_000_000):
+                globals()[name]()
+        except OSError:
+            continue
+    print("all are taken", flush=True)
+    sys.stdin.read()
+
+
+def probe_counts(names):
+    """Takes one of each, and prints the errors."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGRTMIN + 5])
+    said = {}
+    for name in names:
+        try:
+            said[name] = globals()[name]()
+        except OSError as error:
+            said[name] = str(error)
+    print(json.dumps(said))
 
 
 def begin(name):

@@ -4,11 +4,31 @@ import ctypes
 import os
 import subprocess
 from contextlib import contextmanager
+from pathlib import Path
 
 NEW_NETWORK = 0x40000000
 METADATA = "169.254.169.254"
-WORLD = """
-import socket
+OFFICE = "192.168.77.7"
+KNOWN_NAME, KNOWN_ADDRESS = "tarn.test", "192.0.2.77"
+WORLD = f"""
+import socket, struct, sys, threading, time
+
+def resolve(address):
+    server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    while True:
+        try:
+            server.bind((address, 53))
+            break
+        except OSError:
+            time.sleep(0.01)  # The network does not have this address yet.
+    while True:
+        query, asker = server.recvfrom(512)
+        end = query.index(0, 12) + 5
+        answer = struct.pack(">HHHIH", 0xC00C, 1, 1, 60, 4) + socket.inet_aton("{KNOWN_ADDRESS}") if query[end - 4 : end - 2] == b"\\0\\1" else b""
+        server.sendto(query[:2] + struct.pack(">HHHHH", 0x8180, 1, len(answer) // 16, 0, 0) + query[12:end] + answer, asker)
+
+for address in sys.argv[1:]:
+    threading.Thread(target=resolve, args=(address,), daemon=True).start()
 with socket.create_server(("0.0.0.0", 80)) as listener:
     print("listening", flush=True)
     while True:
@@ -34,8 +54,10 @@ def private_network():
 
 @contextmanager
 def external_network():
-    """A second network, in which a server plays the metadata service of a cloud."""
-    command = ["setpriv", "--pdeathsig", "KILL", "unshare", "--net", "python3", "-c", WORLD]
+    """A second network, in which a server plays the metadata service of a cloud, the operator's own network, and the
+    name servers of this host."""
+    names = name_servers()
+    command = ["setpriv", "--pdeathsig", "KILL", "unshare", "--net", "python3", "-c", WORLD, *names]
     beyond = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert beyond.stdout.readline() == "listening\n"
@@ -43,7 +65,7 @@ def external_network():
         ip("address", "add", "192.0.2.1/30", "dev", "world")
         ip("link", "set", "world", "up")
         for line in ("link set lo up", "address add 192.0.2.2/30 dev machine", "link set machine up",
-                     f"address add {METADATA}/32 dev lo", "route add default via 192.0.2.1"):  # fmt: skip
+                     *(f"address add {address}/32 dev lo" for address in (METADATA, OFFICE, *names)), "route add default via 192.0.2.1"):  # fmt: skip
             subprocess.run(["nsenter", f"--net=/proc/{beyond.pid}/ns/net", "ip", *line.split()], check=True)
         ip("route", "add", "default", "via", "192.0.2.2")
         yield
@@ -51,6 +73,13 @@ def external_network():
         beyond.kill()
         beyond.wait()
         beyond.stdout.close()
+
+
+def name_servers() -> list[str]:
+    """The name servers of this host that are not on its loopback interface."""
+    lines = [line.split() for line in Path("/etc/resolv.conf").read_text().splitlines()]
+    found = [words[1] for words in lines if words[:1] == ["nameserver"] and len(words) > 1]
+    return sorted({address for address in found if ":" not in address and not address.startswith("127.")})
 
 
 def ip(*arguments: str):

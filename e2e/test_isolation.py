@@ -4,6 +4,7 @@ protections that refuse it. The table of attempts is in `isolation.py`."""
 import ctypes
 import os
 import re
+import shutil
 import socket
 import struct
 import subprocess
@@ -51,7 +52,7 @@ class Cloud(Instances):
         return {
             "bystander": {"pid": bystander, "word": BYSTANDER}, "host_mounts": os.readlink("/proc/self/ns/mnt"),
             "key": add_readable_host_key(), "key_name": KEY,
-            "shown": "/.tarn/guest", "handle": filesystem_root_handle(self.data).hex(), "metadata": networks.METADATA,
+            "shown": "/.tarn/guest", "handle": filesystem_root_handle(self.data).hex(), "metadata": networks.METADATA, "office": networks.OFFICE,
             "own": own, "second_address": second["private_ip"], "gateway": gateway,
             "second": {"name": second["name"], "address": second["private_ip"]},
             "neighbour": others[0]["private_ip"], "port": port,
@@ -127,9 +128,20 @@ def cloud(tmp_path_factory, network):
 
 
 @pytest.fixture(scope="module")
-def outcomes(cloud):
-    """The outcomes of all attempts, made once."""
-    return cloud.attempt(isolation.ATTEMPTS)
+def outcomes(cloud, raw_outcomes):
+    """The outcomes of all attempts, made once; those that need raw sockets where there are some."""
+    raw = {name: raw_outcomes[name] for name, each in isolation.ATTEMPTS.items() if each.raw}
+    return raw | cloud.attempt([name for name in isolation.ATTEMPTS if name not in raw])
+
+
+@pytest.fixture(scope="module")
+def raw_outcomes(tmp_path_factory, network):
+    """The outcomes in an engine that allows raw sockets and protects from everything else: of the attempts that need
+    them, and of those that only lack them."""
+    raw = (isolation.RAW_SOCKETS,)
+    with Cloud(tmp_path_factory.mktemp("raw"), *raw) as cloud:
+        cloud.populate()
+        return cloud.attempt([name for name, each in isolation.ATTEMPTS.items() if each.raw or each.proof == raw])
 
 
 @pytest.fixture(scope="module")
@@ -153,27 +165,32 @@ def prove(cloud: Cloud, protections) -> dict[str, str]:
     with cloud:
         assert "INSTANCES ARE NOT ISOLATED" in cloud.output()
         cloud.populate()
-        return cloud.attempt([name for name, each in isolation.ATTEMPTS.items() if each.protections == protections])
+        return cloud.attempt([name for name, each in isolation.ATTEMPTS.items() if each.proof == protections])
 
 
 @pytest.fixture(scope="module")
 def proofs(tmp_path_factory, network):
     """The proofs of `prove`, by protections. Three engines run at once, because they mostly wait. What exhausts the
     host runs alone."""
-    known, limits = {attempt.protections for attempt in isolation.ATTEMPTS.values()}, (isolation.LIMITS,)
-    clouds = {each: Cloud(tmp_path_factory.mktemp("weak"), ",".join(each)) for each in known - {isolation.NAMESPACES}}
+    known = {attempt.proof for attempt in isolation.ATTEMPTS.values() if attempt.protections != isolation.NAMESPACES}
+    clouds = {each: Cloud(tmp_path_factory.mktemp("weak"), ",".join(each)) for each in known - {(isolation.RAW_SOCKETS,)}}
+    proofs = {}
     with ThreadPoolExecutor(3) as pool:
-        proofs = {limits: pool.submit(prove, clouds.pop(limits), limits)}
-        wait(proofs.values())
+        for exhausting in ((isolation.LIMITS,), (isolation.OWN_COUNTS,)):
+            proofs[exhausting] = pool.submit(prove, clouds.pop(exhausting), exhausting)
+            wait(proofs.values())
         proofs |= {each: pool.submit(prove, cloud, each) for each, cloud in clouds.items()}
     return proofs
 
 
 @pytest.mark.parametrize("name", isolation.PROOFS)
-def test_attempt_succeeds_without_protection(proofs, outside, name):
+def test_attempt_succeeds_without_protection(proofs, outside, raw_outcomes, name):
     """Without its protections each attempt succeeds, so the test above cannot pass by trying the wrong thing."""
     attempt = isolation.ATTEMPTS[name]
-    outcome = outside[name] if attempt.protections == isolation.NAMESPACES else proofs[attempt.protections].result()[name]
+    if attempt.protections == isolation.NAMESPACES:
+        outcome = outside[name]
+    else:
+        outcome = raw_outcomes[name] if attempt.proof == (isolation.RAW_SOCKETS,) else proofs[attempt.proof].result()[name]
     if attempt.optional and outside[name] != "able" and outcome != "able":
         pytest.skip(f"root of the host cannot do it either: {outside[name]}")
     assert outcome == "able"
@@ -219,6 +236,40 @@ def test_host_secrets_are_unreadable(cloud, tmp_path):
     finally:
         for path in hidden:
             path.unlink()
+
+
+PING = """
+import os, socket, struct, sys
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM, socket.IPPROTO_ICMP) as echoes:
+    echoes.settimeout(30)
+    echoes.sendto(struct.pack(">BBHHH", 8, 0, 0, 0, 7), (sys.argv[1], 0))
+    print(os.getuid(), echoes.recv(64)[0])
+"""
+
+
+def test_ping_works_without_raw_sockets(cloud):
+    """Users and root send echo requests by the kernel's sockets for them, and with `ping` if the host has it."""
+    second = cloud.info("inside")["instances"][1]["private_ip"]
+    line = f"cat > ping.py; python3 ping.py {second}; sudo python3 ping.py {second}"
+    assert cloud.ssh("inside", line, answer=PING).out == "1000 0\n0 0\n"
+    if shutil.which("ping"):
+        cloud.ssh("inside", f"ping -c 1 {second} && sudo ping -c 1 {second}")
+
+
+@pytest.mark.skipif(not networks.name_servers(), reason="this host has no name server that instances can reach")
+def test_names_are_resolved(cloud):
+    """Instances use the host's name servers, also those in private networks."""
+    assert networks.KNOWN_ADDRESS in cloud.ssh("inside", f"getent ahostsv4 {networks.KNOWN_NAME}").out
+
+
+def test_allowed_private_network_is_reachable(tmp_path):
+    """What the configuration allows in a private network is reachable, and other ports there are not."""
+    settings = f"\n[network]\nallow = ['{networks.OFFICE}:80']\n"
+    reach = "python3 -c \"import socket; socket.create_connection(('%s', %d), 2)\""
+    with Instances(tmp_path, settings=settings) as engine:
+        engine.create("guest")
+        engine.ssh("guest", reach % (networks.OFFICE, 80))
+        assert "timed out" in engine.ssh("guest", reach % (networks.OFFICE, 81), code=1).errors
 
 
 def test_flooded_listeners_survive(cloud):

@@ -40,6 +40,8 @@ def test_older_data_is_upgraded(tmp_path, fixture):
         parts = {"Parts": [{"PartNumber": 1, "ETag": facts["tag"]}]}
         s3.complete_multipart_upload(Bucket="bucket", Key="parts", UploadId=facts["upload"], MultipartUpload=parts)
         assert s3.get_object(Bucket="bucket", Key="parts")["Body"].read() == PART
+        # Private networks stay open, and the log says how to close them.
+        assert 'set network.private to "closed"' in cloud.output()
         # Users keep their keys.
         assert cloud.call("GET", "/user/info", key=facts["user_key"], expect=200).json()["email"] == "ada@example.org"
         # Members still may destroy what others created, and the log says how to end that.

@@ -11,6 +11,7 @@
 //! processes that use one. `gpus` tracks which instance owns which GPU and what it needs to use it. `host` is
 //! everything else the driver uses of the operating system.
 
+mod capabilities;
 mod disk;
 pub mod examine;
 mod gpus;

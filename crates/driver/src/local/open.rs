@@ -42,7 +42,7 @@ pub(super) async fn open_local_host(settings: LocalSettings) -> Result<LocalHost
     let remembered = records.values().next().map(|record| Prefix::of(record.address));
     let nodes = records.values().map(|record| record.address).collect();
     let network = Network::open(&paths.installation, remembered).await?.with(nodes, settings.protections.clone());
-    let network = network.denying(settings.denied);
+    let network = network.with_policy(settings.policy);
     let (volumes, protections) = (Volumes::new(pool_lock), settings.protections);
     let disks = DiskSource::open(&paths, &volumes, settings.disk_bytes, &protections).await?;
     let images = open_images(&paths, settings.images, &records).await?;

@@ -27,6 +27,10 @@ pub enum Protection {
     Addresses,
     /// The size limit of the disk.
     DiskLimit,
+    /// What the kernel counts for a user, such as file watchers, counted for each instance separately.
+    OwnCounts,
+    /// The kinds of sockets that programs may create: none that sends or receives whole packets.
+    RawSockets,
 }
 
 /// The active protections: all of them, except in tests.

@@ -8,7 +8,7 @@ use tarn_model::capacity::Inventory;
 
 use crate::gpus::{Watch, cdi};
 use crate::local::images::ImageSettings;
-use crate::local::network::Subnet;
+use crate::local::network::Policy;
 use crate::local::protections::Protections;
 
 /// The settings of the local driver. It reads nothing from the environment.
@@ -29,8 +29,8 @@ pub struct LocalSettings {
     pub disk_bytes: Option<u64>,
     /// The protections around instances; all of them except in tests.
     pub protections: Protections,
-    /// Networks that instances may not reach.
-    pub denied: Vec<Subnet>,
+    /// Which other networks instances may reach.
+    pub policy: Policy,
     /// Container images: how much of them may be cached, and their registries.
     pub images: ImageSettings,
     /// What the host has to offer. Its GPUs come from the watch instead.

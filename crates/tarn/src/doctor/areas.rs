@@ -11,7 +11,7 @@ use tarn_driver::local::examine::{self, DiskLocation};
 use tarn_model::Clock as _;
 use tokio::task::JoinHandle;
 
-use super::checks::{certificate, configuration, database, drift, engine, keys, ports, registries};
+use super::checks::{certificate, configuration, database, drift, engine, keys, ports, private_networks, registries};
 use super::target::{RUN, Target};
 use crate::config::S3Listen;
 use crate::environment::SystemClock;
@@ -103,7 +103,13 @@ pub(super) const AREAS: [Area; 17] = [
     },
     Area {
         name: "network",
-        checks: &["network.forwarding", "network.bridge_filter", "network.firewall", "network.addresses"],
+        checks: &[
+            "network.forwarding",
+            "network.bridge_filter",
+            "network.firewall",
+            "network.addresses",
+            "network.private",
+        ],
         is_host: false,
         only_for_instances: true,
         check: |target| Box::pin(network_findings(target)),
@@ -251,6 +257,7 @@ async fn network_findings(target: Arc<Target>) -> Vec<Finding> {
     let is_open = listening.any(|address| !address.ip().is_loopback());
     let mut findings = examine::firewall(&target.data, is_open).await;
     findings.push(examine::addresses(&target.data).await);
+    findings.push(private_networks::check_private_networks(&target).await);
     findings
 }
 

@@ -6,8 +6,10 @@ use std::sync::Arc;
 use tarn_driver::Driver;
 use tarn_driver::fake::FakeDriver;
 use tarn_driver::gpus::Watch;
+use tarn_driver::local::network::Policy;
 use tarn_driver::local::{LocalDriver, LocalSettings, Protections};
 use tarn_model::capacity::Inventory;
+use tarn_store::{Store, installation};
 
 use super::guest;
 use crate::config::{Config, DriverName};
@@ -17,7 +19,12 @@ use crate::failure::{Failure, Result};
 pub(crate) const HELPER: &str = "instance-helper";
 
 /// Opens the driver.
-pub(crate) async fn open_driver(config: &Config, inventory: &Inventory, gpus: Arc<Watch>) -> Result<Arc<dyn Driver>> {
+pub(crate) async fn open_driver(
+    config: &Config,
+    policy: Policy,
+    inventory: &Inventory,
+    gpus: Arc<Watch>,
+) -> Result<Arc<dyn Driver>> {
     match config.driver {
         DriverName::Fake => {
             let driver = FakeDriver::open(&config.data, inventory.clone(), config.fake.clone());
@@ -43,7 +50,7 @@ pub(crate) async fn open_driver(config: &Config, inventory: &Inventory, gpus: Ar
                 guest: guest::BINARY,
                 disk_bytes: config.instance_disk_bytes(),
                 protections: instance_protections()?,
-                denied: config.network.deny.clone(),
+                policy,
                 images,
                 inventory: inventory.clone(),
                 gpus,
@@ -54,6 +61,20 @@ pub(crate) async fn open_driver(config: &Config, inventory: &Inventory, gpus: Ar
             Ok(Arc::new(driver.map_err(|e| Failure::with_cause(hint, e))?))
         }
     }
+}
+
+/// Decides which networks instances may reach, and logs when an older installation leaves private networks open.
+pub(crate) async fn network_policy(config: &Config, store: &Store) -> Result<Policy> {
+    let permissive = store.read(installation::keeps_permissive_defaults).await;
+    let is_older = permissive.map_err(|e| Failure::with_cause("cannot read the defaults of this installation", e))?;
+    let policy = config.network.policy(is_older);
+    if !policy.closes_private && config.network.private.is_none() && config.driver == DriverName::Local {
+        tracing::warn!(
+            "instances reach private networks, because this installation did so before they were closed by default; \
+             set network.private to \"closed\", and network.allow to what instances need, or to \"open\" to keep it"
+        );
+    }
+    Ok(policy)
 }
 
 /// The protections of instances: all of them. Only a test build can leave some out.

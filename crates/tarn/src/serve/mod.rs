@@ -234,7 +234,8 @@ async fn build_control(
     let prices = config.prices()?;
     let catalogue = config.catalogue(&found, &prices)?;
     let inventory = config.overcommitted(&found);
-    let driver = driver::open_driver(config, &inventory, watch).await?;
+    let policy = driver::network_policy(config, &store).await?;
+    let driver = driver::open_driver(config, policy, &inventory, watch).await?;
     let ssh = gateway.map(|listener| listeners::ssh_endpoint(config, listener));
     let access = access_policy(config, &store).await?;
     let objects = object_storage::open_objects(config, &store, &secrets, access).await?;

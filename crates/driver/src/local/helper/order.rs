@@ -8,7 +8,7 @@ use tarn_model::ids::VolumeId;
 use crate::gpus::cdi::Edits;
 use crate::local::host::loop_device::FileIdentity;
 use crate::local::host::processes::Process;
-use crate::local::protections::Protections;
+use crate::local::protections::{Protection, Protections};
 
 /// An order to the helper; the first line on its input.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -56,6 +56,13 @@ pub(in crate::local) struct Start {
     pub(in crate::local) volumes: Vec<VolumeId>,
     /// What it needs to use its GPUs.
     pub(in crate::local) devices: Edits,
+}
+
+impl Start {
+    /// Returns the user of the host that owns the instance's user namespace.
+    pub(in crate::local) fn namespace_owner(&self) -> u32 {
+        if self.protections.have(Protection::OwnCounts) { self.id_base } else { 0 }
+    }
 }
 
 /// The disk of an instance.

@@ -2,12 +2,11 @@
 
 use std::fs;
 use std::io;
-use std::net::IpAddr;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
 use super::copy;
-use crate::local::host::files;
+use crate::local::host::{files, name_servers};
 
 /// What is copied from the host.
 const COPIED: &str = "\
@@ -48,9 +47,6 @@ root ALL=(ALL:ALL) ALL
 /// The minimal `/etc/hosts`.
 pub(super) const HOSTS: &str = "127.0.0.1 localhost\n";
 
-/// Used if only the host itself can reach its name servers.
-const PUBLIC_NAME_SERVERS: &str = "nameserver 9.9.9.9\nnameserver 1.1.1.1\n";
-
 pub(super) fn build_etc(etc: &Path) -> io::Result<()> {
     for name in ["apt", "ssl", "ssh", "sudoers.d", "init.d", "cron.d", "cron.daily", "default", "logrotate.d", "opt"] {
         files::ensure_directory(&etc.join(name), 0o755)?;
@@ -75,38 +71,5 @@ pub(super) fn build_etc(etc: &Path) -> io::Result<()> {
 
 /// Returns `/etc/resolv.conf` for the host's current name servers.
 pub(super) fn name_servers() -> String {
-    reachable_name_servers(&read_or_empty("/etc/resolv.conf"), &read_or_empty("/run/systemd/resolve/resolv.conf"))
-}
-
-fn read_or_empty(path: &str) -> String {
-    fs::read_to_string(path).unwrap_or_default()
-}
-
-/// Returns the name servers of the host that an instance can reach.
-fn reachable_name_servers(own: &str, upstream: &str) -> String {
-    let reachable = |text: &str| -> String {
-        let servers = text.lines().filter_map(|line| line.trim().strip_prefix("nameserver"));
-        let addresses = servers.filter_map(|rest| rest.trim().parse::<IpAddr>().ok());
-        addresses
-            .filter(|address| address.is_ipv4() && !address.is_loopback())
-            .map(|address| format!("nameserver {address}\n"))
-            .collect()
-    };
-    [reachable(own), reachable(upstream), PUBLIC_NAME_SERVERS.to_owned()]
-        .into_iter()
-        .find(|text| !text.is_empty())
-        .unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn loopback_name_servers_are_not_passed_on() {
-        let own = "search lan\nnameserver 127.0.0.53\noptions edns0\n";
-        assert_eq!(reachable_name_servers("nameserver 10.0.0.2\nnameserver ::1\n", ""), "nameserver 10.0.0.2\n");
-        assert_eq!(reachable_name_servers(own, "nameserver 192.0.2.1\n"), "nameserver 192.0.2.1\n");
-        assert_eq!(reachable_name_servers(own, ""), PUBLIC_NAME_SERVERS);
-    }
+    name_servers::find_name_servers().iter().map(|address| format!("nameserver {address}\n")).collect()
 }

@@ -10,6 +10,7 @@ mod accounts;
 mod copy;
 mod etc;
 mod private;
+mod programs;
 mod skeleton;
 mod usr_and_var;
 
@@ -24,7 +25,7 @@ pub(super) use private::Private;
 pub(super) use skeleton::{ensure as ensure_skeleton, sweep as sweep_skeletons};
 
 /// Increase it whenever the contents change: a new number results in new images.
-const FORMAT: u32 = 3;
+const FORMAT: u32 = 4;
 
 /// The files that determine an image, besides the names in `/usr`.
 const SOURCES: &[&str] = &[
@@ -108,9 +109,12 @@ pub(super) fn is_settled(images: &Path) -> io::Result<bool> {
     Ok(matches!(&names[..], [only] if only.to_string_lossy().starts_with(&digest)))
 }
 
-/// Covers files that have become private since an image was built, for an instance that is restarted.
+/// Covers files that have become private, and programs that cannot be executed inside, since an image was built, for an
+/// instance that is restarted.
 pub(super) fn cover(image: &Path, private: &[PathBuf]) -> io::Result<()> {
-    private::cover_private_files(Path::new("/usr"), private, &image.join("hide"))
+    let (usr, layer) = (Path::new("/usr"), image.join("hide"));
+    private::cover_private_files(usr, private, &layer)?;
+    programs::copy_privileged_programs(usr, &layer)
 }
 
 fn build_image(image: &Path, private: &[PathBuf]) -> io::Result<()> {

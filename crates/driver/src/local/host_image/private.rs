@@ -134,7 +134,7 @@ fn is_covered(error: &io::Error) -> bool {
 }
 
 /// A directory of the upper layer determines owner and mode, so they must equal those of the lower one.
-fn make_parents(usr: &Path, path: &Path, layer: &Path) -> io::Result<()> {
+pub(super) fn make_parents(usr: &Path, path: &Path, layer: &Path) -> io::Result<()> {
     let mut parents: Vec<&Path> = path.ancestors().skip(1).filter(|parent| !parent.as_os_str().is_empty()).collect();
     parents.reverse();
     for parent in parents {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
-use super::{copy, private};
+use super::{copy, private, programs};
 use crate::local::host::files;
 
 const DIRECTORIES: &[(&str, u32)] = &[
@@ -116,6 +116,7 @@ pub(super) fn build_hiding_layer(layer: &Path, private: &[PathBuf]) -> io::Resul
         mknodat(CWD, layer.join(name), FileType::CharacterDevice, Mode::empty(), 0)?;
     }
     private::cover_private_files(Path::new("/usr"), private, layer)?;
+    programs::copy_privileged_programs(Path::new("/usr"), layer)?;
     files::ensure_directory(&layer.join("sbin"), 0o755)?;
     let path = layer.join(NO_SERVICES.0);
     fs::write(&path, NO_SERVICES.1)?;

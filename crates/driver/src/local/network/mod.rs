@@ -7,13 +7,15 @@
 //! carry the installation's id, and objects without it are never touched. This module knows addresses and process ids,
 //! nothing of instances or records.
 //!
-//! Start reading at [`Network`]; `firewall` has the rules, `links` the interfaces, `addresses` the address plan.
+//! Start reading at [`Network`]; `policy` says what instances may reach, `firewall` has the rules, `links` the
+//! interfaces, `addresses` the address plan.
 
 mod addresses;
 mod firewall;
 mod identity;
 mod kernel_settings;
 mod links;
+mod policy;
 pub(super) mod survey;
 
 use std::collections::BTreeSet;
@@ -22,6 +24,7 @@ use std::sync::Arc;
 
 pub use addresses::prefix::{Prefix, Subnet};
 use parking_lot::{Mutex, MutexGuard};
+pub use policy::{Destination, Policy};
 
 use self::addresses::{free_prefix, prefix};
 use self::firewall::{Firewall, rules};
@@ -79,10 +82,17 @@ impl Network {
         self
     }
 
-    /// Sets the networks that instances may not reach.
+    /// Sets which other networks instances may reach.
     #[must_use]
-    pub fn denying(mut self, denied: Vec<Subnet>) -> Self {
-        self.firewall.denied = denied;
+    pub fn with_policy(mut self, policy: Policy) -> Self {
+        self.firewall.policy = policy;
+        self
+    }
+
+    /// Replaces how the host's name servers are found, for tests.
+    #[must_use]
+    pub fn with_name_servers(mut self, find: fn() -> Vec<Ipv4Addr>) -> Self {
+        self.firewall.find_name_servers = find;
         self
     }
 

@@ -2,7 +2,8 @@
 
 use std::net::{Ipv4Addr, TcpListener};
 
-use tarn_driver::local::network::Network;
+use tarn_driver::local::Protections;
+use tarn_driver::local::network::{Network, Policy};
 
 use crate::network::host::{Cluster, Namespace, command, on_test_host, wait_until};
 use crate::network::probes::{caller_seen, connects, connects_from, is_cut_off_from, listen};
@@ -18,6 +19,9 @@ const METADATA: [Ipv4Addr; 4] = [
 ];
 /// A network of the operator that tenants must not reach.
 const OFFICE: Ipv4Addr = Ipv4Addr::new(192, 168, 7, 7);
+/// Addresses in the other private networks; a route of the host leads to them.
+const PRIVATE: [Ipv4Addr; 3] =
+    [Ipv4Addr::new(10, 7, 7, 7), Ipv4Addr::new(172, 31, 7, 7), Ipv4Addr::new(100, 127, 7, 7)];
 
 /// Another host. It also plays the metadata services and the operator's network, and has routes back to all private
 /// addresses.
@@ -32,7 +36,7 @@ impl Outside {
         command(&format!("ip address add {OURS}/24 dev uplink"));
         command("ip link set uplink up");
         namespace.command(&format!("ip address add {THEIRS}/24 dev cable"));
-        for address in METADATA.iter().chain([&OFFICE]) {
+        for address in METADATA.iter().chain([&OFFICE]).chain(&PRIVATE) {
             command(&format!("ip route add {address}/32 via {THEIRS}"));
             namespace.command(&format!("ip address add {address}/32 dev cable"));
         }
@@ -97,11 +101,8 @@ fn denied_networks_are_unreachable() {
         assert!(connects_from(node, OFFICE, port), "only listed networks are denied");
         // Denied networks may overlap each other, the metadata services and the addresses of the clusters.
         let denied = ["192.168.0.0/16", "192.168.7.7", "10.0.0.0/8", "169.254.0.0/16"];
-        let nodes = cluster.nodes.iter().map(|(address, _)| *address).collect();
-        let strict = Network::open("aaaaaa", Some(network.prefix())).await.unwrap();
-        let strict = strict.with(nodes, tarn_driver::local::Protections::default());
-        let strict = strict.denying(denied.map(|network| network.parse().unwrap()).to_vec());
-        strict.restore_isolation().await.unwrap();
+        let denied = denied.map(|network| network.parse().unwrap()).to_vec();
+        apply_policy(&network, &cluster, Policy { denied, ..Policy::default() }).await;
         assert!(connects(OFFICE, port) && connects_from(node, THEIRS, port));
         assert!(is_cut_off_from(node, OFFICE, port));
         let peer_port = peer.run(listen);
@@ -122,4 +123,50 @@ fn instances_are_unreachable_from_outside() {
         network.remove_base().await.unwrap();
         assert!(connects_from(&outside.namespace, *address, port), "without the firewall they connect");
     });
+}
+
+/// Private networks are closed except for the host's name servers and what is allowed; an allowed port opens no other port; denied beats allowed.
+#[test]
+fn private_networks_are_closed() {
+    on_test_host(|| async {
+        let network = Network::open("aaaaaa", None).await.unwrap();
+        let cluster = Cluster::start(&network, 0, 2).await;
+        let outside = Outside::new();
+        let (port, other) = (outside.namespace.run(listen), outside.namespace.run(listen));
+        let [(_, node), (peer_address, peer)] = &cluster.nodes[..] else { panic!() };
+        let private = || PRIVATE.into_iter().chain([OFFICE]);
+        for address in private() {
+            assert!(connects_from(node, address, port), "{address} is open by default");
+        }
+        let closed = Policy { closes_private: true, ..Policy::default() };
+        apply_policy(&network, &cluster, closed.clone()).await;
+        for address in private() {
+            assert!(connects(address, port) && is_cut_off_from(node, address, port), "{address}");
+        }
+        assert!(connects_from(node, THEIRS, port), "the internet stays open");
+        outside.namespace.run(|| {
+            let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 53)).unwrap();
+            std::thread::spawn(move || for _ in listener.incoming() {});
+        });
+        assert!(connects_from(node, OFFICE, 53), "the host's name server stays open");
+        assert!(connects(PRIVATE[0], 53) && is_cut_off_from(node, PRIVATE[0], 53), "other name servers do not");
+        let peer_port = peer.run(listen);
+        assert!(connects_from(node, *peer_address, peer_port) && connects(*peer_address, peer_port));
+        let allowed = vec![format!("{OFFICE}:{port}").parse().unwrap(), "10.7.0.0/16".parse().unwrap()];
+        apply_policy(&network, &cluster, Policy { allowed, ..closed.clone() }).await;
+        assert!(connects_from(node, OFFICE, port) && is_cut_off_from(node, OFFICE, other));
+        assert!(connects_from(node, PRIVATE[0], port) && connects_from(node, PRIVATE[0], other));
+        assert!(is_cut_off_from(node, PRIVATE[1], port), "what is not allowed stays closed");
+        let (allowed, denied) = (vec!["192.168.7.7".parse().unwrap()], vec!["192.168.0.0/16".parse().unwrap()]);
+        apply_policy(&network, &cluster, Policy { allowed, denied, ..closed }).await;
+        assert!(is_cut_off_from(node, OFFICE, port), "denied beats allowed");
+    });
+}
+
+/// Opens the network again as an engine with another configuration does.
+async fn apply_policy(network: &Network, cluster: &Cluster, policy: Policy) {
+    let nodes = cluster.nodes.iter().map(|(address, _)| *address).collect();
+    let again = Network::open("aaaaaa", Some(network.prefix())).await.unwrap();
+    let again = again.with(nodes, Protections::default()).with_policy(policy).with_name_servers(|| vec![OFFICE]);
+    again.restore_isolation().await.unwrap();
 }

@@ -9,4 +9,5 @@ pub(super) mod drift;
 pub(super) mod engine;
 pub(super) mod keys;
 pub(super) mod ports;
+pub(super) mod private_networks;
 pub(super) mod registries;

@@ -41,16 +41,12 @@ impl ExaminedProcess {
 /// A limit of the kernel: the check, its file, its sysctl, the sufficient value, and what it limits.
 type Limit = (&'static str, &'static str, &'static str, u64, &'static str);
 
-/// What instances use also counts for root, who created their user namespaces, so these limits are for all of them
-/// together.
+/// The limit that each instance has for itself: the kernel counts it for the user that owns the instance's namespace.
+const OWN: &str = "limits.inotify";
+
+/// The limits. All except [`OWN`] are for everything on the host together.
 const LIMITS: [Limit; 5] = [
-    (
-        "limits.inotify",
-        "/proc/sys/fs/inotify/max_user_instances",
-        "fs.inotify.max_user_instances",
-        1024,
-        "watchers of files",
-    ),
+    (OWN, "/proc/sys/fs/inotify/max_user_instances", "fs.inotify.max_user_instances", 128, "watchers of files"),
     ("limits.keys", "/proc/sys/kernel/keys/root_maxkeys", "kernel.keys.root_maxkeys", 10_000, "kernel keys of root"),
     ("limits.processes", "/proc/sys/kernel/pid_max", "kernel.pid_max", 65_536, "process numbers"),
     ("limits.threads", "/proc/sys/kernel/threads-max", "kernel.threads-max", 32_768, "threads"),
@@ -78,7 +74,10 @@ fn judge_limit((check, _, setting, enough, what): &Limit, found: Option<u64>) ->
         Some(found) if found >= *enough => Finding::ok(check, format!("{found} {what}")),
         Some(found) => Finding::note(
             check,
-            format!("all instances together have {found} {what}, which many of them can use up"),
+            match *check {
+                OWN => format!("each instance has {found} {what}, which few programs can use up"),
+                _ => format!("all instances together have {found} {what}, which many of them can use up"),
+            },
             format!("sysctl -w {setting}={}; keep it in /etc/sysctl.d/tarn.conf", enough * 8),
         ),
         None => Finding::of(check, Level::Skipped, format!("this kernel does not report its limit of {what}"), ""),
@@ -121,10 +120,10 @@ mod tests {
 
     #[test]
     fn small_limits_are_reported_with_a_remedy() {
-        let few = judge_limit(&LIMITS[0], Some(128));
+        let few = judge_limit(&LIMITS[0], Some(64));
         assert_eq!(few.level, Level::Note);
-        assert!(few.todo.unwrap().contains("sysctl -w fs.inotify.max_user_instances=8192"));
-        assert_eq!(judge_limit(&LIMITS[0], Some(1024)).level, Level::Ok);
+        assert!(few.todo.unwrap().contains("sysctl -w fs.inotify.max_user_instances=1024"));
+        assert_eq!(judge_limit(&LIMITS[0], Some(128)).level, Level::Ok);
         assert_eq!(judge_limit(&LIMITS[0], None).level, Level::Skipped);
         assert_eq!(
             (check_open_files(Some(1024), "it").level, check_open_files(None, "it").level),

@@ -40,7 +40,7 @@ pub(super) fn start_instance(order: &Start) -> io::Result<()> {
     let exit_marker = observe::create_exit_marker(&order.run, order.id_base)?;
     check_descriptors(&[listener.as_fd(), exit_marker.as_fd()])?;
     let unmade = with_context("the namespaces could not be created");
-    let keeper = Keeper::fork().map_err(&unmade)?;
+    let keeper = Keeper::fork(order.namespace_owner()).map_err(&unmade)?;
     // Creating a network namespace takes time in the kernel, so the disk is mounted meanwhile.
     let disk = root_filesystem::mount_disk(order)?;
     let namespaces = keeper.into_namespaces(order.id_base).map_err(&unmade)?;

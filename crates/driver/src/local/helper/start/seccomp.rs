@@ -11,29 +11,38 @@ const NO_SUCH_CALL: u32 = 38;
 /// `EPERM`: not permitted.
 const NOT_PERMITTED: u32 = 1;
 
-/// `EAFNOSUPPORT`: no such kind of socket.
+/// `EAFNOSUPPORT`: no such family of sockets.
 const NO_SUCH_SOCKETS: u32 = 97;
+
+/// `ESOCKTNOSUPPORT` and `EPROTONOSUPPORT`: the family has no such type or protocol.
+const NO_SUCH_TYPE: u32 = 94;
+const NO_SUCH_PROTOCOL: u32 = 93;
 
 /// The flags of `clone` and `unshare` that create namespaces. An instance creates none: in its own namespace a process
 /// would regain capabilities that it was denied.
 const NEW_NAMESPACES: u64 = 0x7E02_0000;
 
-/// The socket families that programs use: local, IPv4, IPv6, netlink, and packet sockets. The others are rarely needed
-/// and have often been used to attack the kernel, which may even load a module for them.
-const FAMILIES: &[u64] = &[LOCAL, 2, 10, 16, 17];
+/// The socket families that programs use: local, IPv4, IPv6 and netlink. The others are rarely needed and have often
+/// been used to attack the kernel, which may even load a module for them. Packet sockets are refused by name.
+const FAMILIES: &[u64] = &[LOCAL, IPV4, IPV6, 16];
 
 /// The family of local sockets, the only one for socket pairs.
 const LOCAL: u64 = 1;
+const IPV4: u64 = 2;
+const IPV6: u64 = 10;
+const PACKETS: u64 = 17;
 
-/// `SOL_PACKET`, and its options `PACKET_RX_RING` and `PACKET_TX_RING`. Their memory is not accounted, so a few calls
-/// could use up the host's memory. There are no options above the last one yet.
-const FRAMES: u64 = 263;
-const RINGS: [u64; 2] = [5, 13];
-const LAST_OPTION: u64 = 31;
+/// The types of sockets, in the lowest bits of the second argument; the higher bits are flags.
+const TYPES: u64 = 0xf;
+const STREAM: u64 = 1;
+const DATAGRAM: u64 = 2;
+const RAW: u64 = 3;
 
-/// Option levels above `SOL_PACKET` that the allowed families use: netlink, TLS, and variants of TCP. They are listed,
-/// because the kernel compares only the lower half of the number: "greater" would accept any value in the upper half.
-const HIGHER_LEVELS: &[u64] = &[270, 282, 284, 286];
+/// The protocols of IP that programs use, by family and type: TCP, UDP, and the echoes of `ping`; 0 is the usual one.
+/// Others, such as SCTP, DCCP and MPTCP, have often been used to attack the kernel; a program that prefers one of them
+/// uses TCP when it is told that the protocol does not exist.
+const PROTOCOLS: &[(u64, u64, &[u64])] =
+    &[(IPV4, STREAM, &[0, 6]), (IPV4, DATAGRAM, &[0, 1, 17]), (IPV6, STREAM, &[0, 6]), (IPV6, DATAGRAM, &[0, 17, 58])];
 
 /// The personalities that programs use: Linux, 32 bit, no address randomisation, and querying the current one.
 const PERSONALITIES: &[u64] = &[0x0, 0x8, 0x2_0000, 0x2_0008, 0x4_0000, 0xffff_ffff];
@@ -79,7 +88,7 @@ const MEMORY: &str = "\
 
 const NETWORK: &str = "\
     accept accept4 bind connect getpeername getsockname getsockopt listen recvfrom recvmmsg recvmsg sendmmsg sendmsg \
-    sendto shutdown";
+    sendto setsockopt shutdown";
 
 const SYSTEM: &str = "\
     getcpu getrandom sysinfo uname";
@@ -94,8 +103,8 @@ const REFUSED: &str = "\
 /// Calls that are allowed with any arguments.
 const ALLOWED: &[&str] = &[FILES, WAITING, PROCESSES, SIGNALS_AND_TIME, MEMORY, NETWORK, SYSTEM];
 
-/// Returns the profile in the form of the OCI runtime specification.
-pub(super) fn seccomp_profile() -> Value {
+/// Returns the profile in the form of the OCI runtime specification. Only a test does not filter raw sockets.
+pub(super) fn seccomp_profile(filters_raw_sockets: bool) -> Value {
     let allowed: Vec<_> = ALLOWED.iter().flat_map(|group| group.split_whitespace()).collect();
     let refused: Vec<_> = REFUSED.split_whitespace().collect();
     let mut rules = vec![
@@ -109,9 +118,8 @@ pub(super) fn seccomp_profile() -> Value {
             "args": [{ "index": 0, "value": 0, "valueTwo": NEW_NAMESPACES, "op": "SCMP_CMP_MASKED_EQ" }],
         }),
     ];
-    rules.extend(socket_family_rules("socket", FAMILIES));
-    rules.extend(socket_family_rules("socketpair", &[LOCAL]));
-    rules.extend(socket_option_rules());
+    rules.extend(socket_rules(filters_raw_sockets));
+    rules.extend(family_rules("socketpair", &[LOCAL], &[]));
     rules.extend(PERSONALITIES.iter().map(|personality| {
         json!({
             "names": ["personality"],
@@ -122,39 +130,71 @@ pub(super) fn seccomp_profile() -> Value {
     json!({ "defaultAction": "SCMP_ACT_ERRNO", "defaultErrnoRet": NO_SUCH_CALL, "syscalls": rules })
 }
 
-/// Returns the rules of a call that creates sockets, for these families. A rule compares an argument once, so every
-/// other family is refused individually.
-fn socket_family_rules(call: &str, families: &[u64]) -> Vec<Value> {
-    let refused = |argument: Value| json!({ "names": [call], "action": "SCMP_ACT_ERRNO", "errnoRet": NO_SUCH_SOCKETS, "args": [argument] });
-    let last = families.iter().copied().max().unwrap_or_default();
-    let mut rules = vec![refused(json!({ "index": 0, "value": last, "op": "SCMP_CMP_GT" }))];
-    for family in 0..=last {
-        let argument = json!({ "index": 0, "value": family, "op": "SCMP_CMP_EQ" });
-        rules.push(if families.contains(&family) {
-            json!({ "names": [call], "action": "SCMP_ACT_ALLOW", "args": [argument] })
-        } else {
-            refused(argument)
-        });
+/// Returns the rules of `socket`.
+fn socket_rules(filters_raw_sockets: bool) -> Vec<Value> {
+    if !filters_raw_sockets {
+        return family_rules("socket", &[FAMILIES, &[PACKETS]].concat(), &[]);
+    }
+    // A raw socket fails as it does for users without privileges: programs such as `ping` then use another one.
+    let mut rules = vec![socket_rule("socket", Some(NOT_PERMITTED), vec![is(0, PACKETS)])];
+    rules.extend(family_rules("socket", FAMILIES, &[IPV4, IPV6, PACKETS]));
+    for family in [IPV4, IPV6] {
+        for kind in 0..=TYPES {
+            let why = if kind == RAW { NOT_PERMITTED } else { NO_SUCH_TYPE };
+            match PROTOCOLS.iter().find(|(of, each, _)| (*of, *each) == (family, kind)) {
+                Some((_, _, protocols)) => rules.extend(protocol_rules(family, kind, protocols)),
+                None => rules.push(socket_rule("socket", Some(why), vec![is(0, family), is_type(kind)])),
+            }
+        }
     }
     rules
 }
 
-/// Returns the rules that allow `setsockopt` for everything except packet rings.
-fn socket_option_rules() -> Vec<Value> {
-    let rule = |action: &str, arguments: Value| json!({ "names": ["setsockopt"], "action": action, "args": arguments });
-    let level = |op: &str, value: u64| json!({ "index": 1, "value": value, "op": op });
-    let option = |op: &str, value: u64| json!({ "index": 2, "value": value, "op": op });
-    let allowed = |option: Value| rule("SCMP_ACT_ALLOW", json!([level("SCMP_CMP_EQ", FRAMES), option]));
-    let mut rules = vec![rule("SCMP_ACT_ALLOW", json!([level("SCMP_CMP_LT", FRAMES)]))];
-    rules.extend(HIGHER_LEVELS.iter().map(|higher| rule("SCMP_ACT_ALLOW", json!([level("SCMP_CMP_EQ", *higher)]))));
-    let others = (0..=LAST_OPTION).filter(|other| !RINGS.contains(other));
-    rules.extend(others.map(|other| allowed(option("SCMP_CMP_EQ", other))));
-    rules.extend(RINGS.map(|ring| {
-        let mut refused = rule("SCMP_ACT_ERRNO", json!([level("SCMP_CMP_EQ", FRAMES), option("SCMP_CMP_EQ", ring)]));
-        refused["errnoRet"] = NOT_PERMITTED.into();
-        refused
-    }));
+/// Returns the rules of a call that creates sockets, for these families, without those that have rules of their own. A
+/// rule compares an argument once, and rules must not overlap, so every other family is refused individually.
+fn family_rules(call: &str, families: &[u64], special: &[u64]) -> Vec<Value> {
+    let last = families.iter().chain(special).copied().max().unwrap_or_default();
+    let mut rules = vec![socket_rule(call, Some(NO_SUCH_SOCKETS), vec![is_above(0, last)])];
+    for family in (0..=last).filter(|family| !special.contains(family)) {
+        let refused = (!families.contains(&family)).then_some(NO_SUCH_SOCKETS);
+        rules.push(socket_rule(call, refused, vec![is(0, family)]));
+    }
     rules
+}
+
+/// Returns the rules for the protocols of a family and type.
+fn protocol_rules(family: u64, kind: u64, protocols: &[u64]) -> Vec<Value> {
+    let rule = |refused, protocol| socket_rule("socket", refused, vec![is(0, family), is_type(kind), protocol]);
+    let last = protocols.iter().copied().max().unwrap_or_default();
+    let mut rules = vec![rule(Some(NO_SUCH_PROTOCOL), is_above(2, last))];
+    for protocol in 0..=last {
+        let refused = (!protocols.contains(&protocol)).then_some(NO_SUCH_PROTOCOL);
+        rules.push(rule(refused, is(2, protocol)));
+    }
+    rules
+}
+
+/// Returns a rule that allows a call with these arguments, or refuses it with an error.
+fn socket_rule(call: &str, refused: Option<u32>, arguments: Vec<Value>) -> Value {
+    match refused {
+        None => json!({ "names": [call], "action": "SCMP_ACT_ALLOW", "args": arguments }),
+        Some(error) => {
+            json!({ "names": [call], "action": "SCMP_ACT_ERRNO", "errnoRet": error, "args": arguments })
+        }
+    }
+}
+
+fn is(index: u8, value: u64) -> Value {
+    json!({ "index": index, "value": value, "op": "SCMP_CMP_EQ" })
+}
+
+fn is_above(index: u8, value: u64) -> Value {
+    json!({ "index": index, "value": value, "op": "SCMP_CMP_GT" })
+}
+
+/// Compares the type of a socket without its flags; the order of the values is that of libcontainer, see above.
+fn is_type(kind: u64) -> Value {
+    json!({ "index": 1, "value": kind, "valueTwo": TYPES, "op": "SCMP_CMP_MASKED_EQ" })
 }
 
 #[cfg(test)]

@@ -10,49 +10,41 @@ use serde_json::{Value, json};
 
 use super::root_filesystem::RootMounts;
 use super::seccomp;
+use crate::local::capabilities;
 use crate::local::helper::namespaces::Namespaces;
 use crate::local::helper::order::Start;
 use crate::local::protections::Protection;
-
-/// The capabilities of `root` inside. In a user namespace they reach only the instance's own objects. They do not
-/// include creating devices, mounting, and access to the kernel.
-const CAPABILITIES: &[&str] = &[
-    "CAP_AUDIT_WRITE",
-    "CAP_CHOWN",
-    "CAP_DAC_OVERRIDE",
-    "CAP_FOWNER",
-    "CAP_FSETID",
-    "CAP_KILL",
-    "CAP_NET_BIND_SERVICE",
-    "CAP_NET_RAW",
-    "CAP_SETFCAP",
-    "CAP_SETGID",
-    "CAP_SETPCAP",
-    "CAP_SETUID",
-    "CAP_SYS_CHROOT",
-];
 
 /// Paths in /proc and /sys that reveal something about the host or other tenants, and are hidden. The file names of
 /// loop devices contain the ids of other instances and volumes, and their counters show their activity.
 const MASKED: &[&str] = &[
     "/proc/acpi",
     "/proc/asound",
+    "/proc/cmdline",
     "/proc/diskstats",
+    "/proc/fs/xfs",
     "/proc/interrupts",
     "/proc/kcore",
     "/proc/keys",
     "/proc/latency_stats",
+    "/proc/partitions",
     "/proc/pressure",
     "/proc/sched_debug",
     "/proc/scsi",
     "/proc/softirqs",
     "/proc/timer_list",
     "/proc/timer_stats",
+    "/proc/vmstat",
     "/sys/devices/virtual/block",
     "/sys/devices/virtual/powercap",
     "/sys/firmware",
+    "/sys/fs/xfs",
     "/sys/kernel/irq",
 ];
+
+/// The processors, each of which counts how often it was too hot: every tenant's load shows there.
+const PROCESSORS: &str = "/sys/devices/system/cpu";
+const HEAT: &str = "thermal_throttle";
 
 /// Paths in /proc that could change the host.
 const READ_ONLY: &[&str] = &["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
@@ -83,7 +75,7 @@ const GUEST_ENVIRONMENT: &[&str] = &[
 /// Returns the specification of an instance whose root is mounted and whose user and network namespaces exist.
 pub(super) fn runtime_specification(order: &Start, mounts: &RootMounts, namespaces: &Namespaces) -> Value {
     let have = |protection| order.protections.have(protection);
-    let (masked, read_only) = if have(Protection::Masks) { (MASKED, READ_ONLY) } else { (&[][..], &[][..]) };
+    let (masked, read_only) = if have(Protection::Masks) { (masked_paths(), READ_ONLY) } else { Default::default() };
     json!({
         "ociVersion": "1.2.0",
         "root": { "path": mounts.root, "readonly": false },
@@ -94,7 +86,7 @@ pub(super) fn runtime_specification(order: &Start, mounts: &RootMounts, namespac
             "namespaces": own_namespaces(namespaces, have(Protection::UserNamespace)),
             "cgroupsPath": order.cgroup,
             "resources": resource_limits(order),
-            "seccomp": have(Protection::Seccomp).then(seccomp::seccomp_profile),
+            "seccomp": have(Protection::Seccomp).then(|| seccomp::seccomp_profile(have(Protection::RawSockets))),
             "maskedPaths": masked,
             "readonlyPaths": read_only,
             "rootfsPropagation": "private",
@@ -102,6 +94,14 @@ pub(super) fn runtime_specification(order: &Start, mounts: &RootMounts, namespac
             "sysctl": { "net.ipv4.ping_group_range": "0 65535", "net.ipv4.ip_unprivileged_port_start": "0" },
         },
     })
+}
+
+/// The hidden paths of this host.
+fn masked_paths() -> Vec<String> {
+    let processors = fs::read_dir(PROCESSORS).into_iter().flatten().flatten();
+    let heat = processors.map(|processor| processor.path().join(HEAT)).filter(|counters| counters.exists());
+    let heat = heat.map(|counters| counters.display().to_string());
+    MASKED.iter().map(ToString::to_string).chain(heat).collect()
 }
 
 /// The guest, as `root` of the instance. It must be able to gain privileges, or `sudo` would not work.
@@ -143,12 +143,12 @@ fn own_namespaces(made: &Namespaces, has_ids: bool) -> Vec<Value> {
 
 /// The capabilities of `root` inside; a test that disables the list gets all of them.
 fn guest_capabilities(order: &Start) -> Vec<String> {
-    if order.protections.have(Protection::Capabilities) {
-        return CAPABILITIES.iter().map(ToString::to_string).collect();
-    }
+    let all = !order.protections.have(Protection::Capabilities);
     // Without a user namespace it cannot have more than this process.
-    let most = rustix::thread::capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.permitted);
-    most.iter_names().map(|(name, _)| format!("CAP_{name}")).collect()
+    let own = || rustix::thread::capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.permitted);
+    let mut held = if all { own() } else { capabilities::INSIDE };
+    held.set(CapabilitySet::NET_RAW, !order.protections.have(Protection::RawSockets));
+    held.iter_names().map(|(name, _)| format!("CAP_{name}")).collect()
 }
 
 /// The guest's environment. The guest interprets the configuration of a container image.

@@ -14,6 +14,7 @@ use tarn_base::archive::Entry;
 use super::super::Failure;
 use super::stream::archive_error;
 use super::tree::{TreeEntry, printable_path};
+use crate::local::capabilities;
 use crate::local::host::id_ranges::IDS;
 
 /// The size of extended attributes that every filesystem supports. Some support little more, and then report that there
@@ -24,6 +25,11 @@ const ALWAYS_FITS: u64 = 1 << 10;
 /// and never those that only the host's `root` may set.
 fn is_kept_xattr(name: &[u8]) -> bool {
     name == b"security.capability" || (name.starts_with(b"user.") && !name.starts_with(b"user.overlay."))
+}
+
+/// Returns whether an attribute would keep the program from being executed inside.
+fn is_unusable(name: &[u8], value: &[u8]) -> bool {
+    name == capabilities::ATTRIBUTE.as_bytes() && capabilities::prevents_execution(value)
 }
 
 /// The attributes of a file.
@@ -53,7 +59,7 @@ impl Attributes {
                 key => {
                     let name =
                         [b"SCHILY.xattr.".as_slice(), b"LIBARCHIVE.xattr."].iter().find_map(|p| key.strip_prefix(*p));
-                    if let Some(name) = name.filter(|name| is_kept_xattr(name))
+                    if let Some(name) = name.filter(|name| is_kept_xattr(name) && !is_unusable(name, value))
                         && let Ok(name) = CString::new(name)
                     {
                         attached.push((name, value.clone()));
@@ -136,6 +142,18 @@ mod tests {
         assert_eq!(parse_pax_time("12.5"), Some((12, 500_000_000)));
         assert_eq!(parse_pax_time("12.0000000019"), Some((12, 1)));
         assert_eq!(parse_pax_time("x"), None);
+    }
+
+    /// Only a capability that instances do not have is dropped.
+    #[test]
+    fn unusable_capabilities_are_dropped() {
+        let effective = |capability: u32| {
+            let words = [0x0200_0001, 1 << capability, 0, 0, 0_u32];
+            words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>()
+        };
+        assert!(is_unusable(b"security.capability", &effective(13)), "raw sockets");
+        assert!(!is_unusable(b"security.capability", &effective(10)), "low ports");
+        assert!(!is_unusable(b"user.note", &effective(13)));
     }
 
     #[test]

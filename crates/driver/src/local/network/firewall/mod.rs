@@ -12,22 +12,37 @@ use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use self::nftables::Family;
-use super::addresses::prefix::{Prefix, Subnet};
+use super::addresses::prefix::Prefix;
 use super::identity::Identity;
+use super::policy::Policy;
 use crate::Error;
+use crate::local::host::name_servers;
 use crate::local::protections::{Protection, Protections};
 use rules::FLOWS;
 
 const FAMILIES: [Family; 2] = [Family::Inet, Family::Bridge];
 
 /// What determines the rules, besides the prefix and the nodes.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Firewall {
     pub(super) protections: Protections,
-    /// Networks that instances may not reach.
-    pub(super) denied: Vec<Subnet>,
+    /// Which other networks instances may reach.
+    pub(super) policy: Policy,
+    /// Finds the host's name servers, which stay reachable in private networks.
+    pub(super) find_name_servers: fn() -> Vec<Ipv4Addr>,
     /// Whether this kernel has turned out not to count flows.
     unlimited: AtomicBool,
+}
+
+impl Default for Firewall {
+    fn default() -> Self {
+        Firewall {
+            protections: Protections::default(),
+            policy: Policy::default(),
+            find_name_servers: name_servers::find_name_servers,
+            unlimited: AtomicBool::default(),
+        }
+    }
 }
 
 impl Firewall {
@@ -51,7 +66,9 @@ impl Firewall {
 
     /// A kernel that cannot count flows gets the rules without that limit: clusters without it are better than none.
     async fn ensure_packet_rules(&self, identity: &Identity, prefix: Prefix) -> Result<(), Error> {
-        let rules = |is_limited| rules::packet_rules(identity, prefix, &self.denied, is_limited);
+        // The name servers may change at any time, and the rules with them.
+        let servers = if self.policy.closes_private { (self.find_name_servers)() } else { Vec::new() };
+        let rules = |is_limited| rules::packet_rules(identity, prefix, (&self.policy, &servers), is_limited);
         let mut why = None;
         if !self.unlimited.load(Ordering::Relaxed) {
             let limited = rules(true);
@@ -156,7 +173,8 @@ mod tests {
     fn unlimited_rules_lack_only_the_flow_limit() {
         let identity = Identity::new("aaaaaa").unwrap();
         let prefix = Prefix::of(Ipv4Addr::new(10, 70, 0, 0));
-        let [limited, unlimited] = [true, false].map(|limited| rules::packet_rules(&identity, prefix, &[], limited));
+        let [limited, unlimited] =
+            [true, false].map(|limited| rules::packet_rules(&identity, prefix, (&Policy::default(), &[]), limited));
         assert!(limited.contains("ct count over 16384") && !unlimited.contains("ct count"));
         assert_eq!(count_rule_lines(&limited), count_rule_lines(&unlimited) + 1);
         assert!(!unlimited.contains(rules::FLOWS));

@@ -6,8 +6,9 @@ use std::net::Ipv4Addr;
 
 use super::nftables::{self, Family};
 use crate::Error;
-use crate::local::network::addresses::prefix::{Prefix, SLOTS, Subnet};
+use crate::local::network::addresses::prefix::{Prefix, SLOTS};
 use crate::local::network::identity::{Identity, hardware_address};
+use crate::local::network::policy::{Destination, Policy};
 
 /// The set that counts the outgoing flows of each node.
 pub(super) const FLOWS: &str = "flows";
@@ -22,6 +23,9 @@ const METADATA: &str = "169.254.0.0/16, 100.100.100.200, 192.0.0.192";
 
 /// Another metadata service, which also is the name server in its cloud.
 const METADATA_WITH_NAMES: &str = "168.63.129.16";
+
+/// Private networks, and those of carriers, which operators use in the same way. Instances have no IPv6.
+const PRIVATE: &str = "10.0.0.0/8, 172.16.0.0/12, 192.168.0.0/16, 100.64.0.0/10";
 
 /// A ruleset that only kernels accept which can count flows.
 pub(super) const FLOW_COUNT_PROBE: &str = "table inet tarn_probe {
@@ -46,15 +50,23 @@ pub(super) const FLOW_COUNT_PROBE: &str = "table inet tarn_probe {
 /// * `forward` isolates clusters from each other, from metadata services and from networks that the operator denies,
 ///   lets instances out, and lets only replies in. Where the kernel passes bridged packets through here as well,
 ///   packets within one bridge must be accepted: hence the set.
+/// * `private` decides about packets to private networks. What it lets pass returns to `forward` and is counted there.
 /// * `outgoing` gives packets that leave the host its address.
-pub(super) fn packet_rules(identity: &Identity, prefix: Prefix, denied: &[Subnet], is_limited: bool) -> String {
+pub(super) fn packet_rules(
+    identity: &Identity,
+    prefix: Prefix,
+    (policy, name_servers): (&Policy, &[Ipv4Addr]),
+    is_limited: bool,
+) -> String {
     let ours = format!("\"{}*\"", identity.interfaces());
     let mut same_bridge = String::new();
     for slot in 0..SLOTS {
         let bridge = identity.bridge(slot);
         write!(same_bridge, "\"{bridge}\" . \"{bridge}\", ").expect("writing to a string does not fail");
     }
-    let denied: String = denied.iter().map(|network| format!(", {network}")).collect();
+    let denied: String = policy.denied.iter().map(|network| format!(", {network}")).collect();
+    let (private, to_private) =
+        if policy.closes_private { private_networks(&ours, &policy.allowed, name_servers) } else { Default::default() };
     let (flows, limit) = if is_limited { flow_limit(&ours) } else { Default::default() };
     format!(
         "  set same_bridge {{
@@ -80,14 +92,14 @@ pub(super) fn packet_rules(identity: &Identity, prefix: Prefix, denied: &[Subnet
     iifname {ours} ct state established,related ct original ip daddr {prefix} accept
     iifname {ours} drop
   }}
-  chain forward {{
+{private}  chain forward {{
     type filter hook forward priority filter; policy accept;
     iifname . oifname @same_bridge accept
     iifname {ours} oifname {ours} drop
     iifname {ours} meta nfproto != ipv4 drop
     iifname {ours} ip daddr @denied drop
     iifname {ours} ip daddr {METADATA_WITH_NAMES} th dport != 53 drop
-{limit}    oifname {ours} ct state established,related accept
+{to_private}{limit}    oifname {ours} ct state established,related accept
     oifname {ours} drop
   }}
   chain outgoing {{
@@ -96,6 +108,19 @@ pub(super) fn packet_rules(identity: &Identity, prefix: Prefix, denied: &[Subnet
   }}
 "
     )
+}
+
+/// Returns the chain for packets to private networks, and the rule that leads to it.
+fn private_networks(ours: &str, allowed: &[Destination], name_servers: &[Ipv4Addr]) -> (String, String) {
+    let mut chain = "  chain private {\n".to_owned();
+    let names = name_servers.iter().map(|server| (server.to_string(), Some(53)));
+    let allowed = allowed.iter().map(|open| (open.network.to_string(), open.port));
+    for (network, port) in names.chain(allowed) {
+        let port = port.map_or_else(String::new, |port| format!("meta l4proto {{ tcp, udp }} th dport {port} "));
+        writeln!(chain, "    ip daddr {network} {port}return").expect("writing to a string does not fail");
+    }
+    chain.push_str("    drop\n  }\n");
+    (chain, format!("    iifname {ours} ip daddr {{ {PRIVATE} }} jump private\n"))
 }
 
 /// Returns the set of counted nodes, and the rule that limits their flows.

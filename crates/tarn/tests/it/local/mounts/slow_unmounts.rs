@@ -73,7 +73,7 @@ async fn open_slow(data: &Path, gate: &Path) -> LocalDriver {
         run: "/run/tarn".into(),
         helper: ["/bin/sh".into(), script.into(), gate.into()].into_iter().chain(helper).collect(),
         guest: GUEST,
-        denied: Vec::new(),
+        policy: Default::default(),
         images: ImageSettings::default(),
         inventory: Inventory { cpu_milli: 8_000, memory_bytes: 8 << 30, gpus: Vec::new(), storage_bytes: 0 },
         gpus: crate::local::test_host::no_gpus(),
