@@ -179,6 +179,11 @@ pub fn check(user: &User, action: Action, object: Object<'_>, policy: Policy) ->
     decide(action, Relation::between(user, object), policy)
 }
 
+/// Decides whether a user may see and use what belongs to `owner`. No policy changes this.
+pub fn may_use(user: &User, owner: &Owner) -> bool {
+    check(user, Action::Use, owner.into(), Policy::default()).is_ok()
+}
+
 /// Decides whether an action is allowed in a relation.
 pub fn decide(action: Action, relation: Relation, policy: Policy) -> Result<(), Denied> {
     match (action.rule(), relation) {

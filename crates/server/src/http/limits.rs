@@ -62,8 +62,10 @@ pub(crate) async fn list_limits(
 }
 
 fn limits_table(found: &[LimitsView]) -> String {
-    let mut table =
-        Table::new(["SCOPE", "INSTANCES", "CPUS", "GPUS", "VOLUMES (GB)", "OBJECTS (GB)", "WAITING", "JOBS (GB)"], found.len());
+    let mut table = Table::new(
+        ["SCOPE", "INSTANCES", "CPUS", "GPUS", "VOLUMES (GB)", "OBJECTS (GB)", "WAITING", "JOBS (GB)"],
+        found.len(),
+    );
     for one in found {
         let (limits, used) = (limit_set(&one.limits), limit_usage(&one.used));
         table.row([

@@ -13,8 +13,8 @@ pub(crate) const ALL: [&str; 13] = [
     include_str!("../../../../migrations/0009_audit.sql"),
     include_str!("../../../../migrations/0010_s3_keys.sql"),
     include_str!("../../../../migrations/0011_line.sql"),
-    include_str!("../../../../migrations/0013_usage.sql"),
-    include_str!("../../../../migrations/0014_access.sql"),
+    include_str!("../../../../migrations/0012_usage.sql"),
+    include_str!("../../../../migrations/0013_access.sql"),
 ];
 
 /// The schema version that this program supports: the number of migrations.

@@ -11,8 +11,8 @@ pub(crate) struct Network {
     pub(crate) private: Option<PrivateNetworks>,
     /// Parts of private networks that instances reach although the others are closed.
     allow: Vec<Destination>,
-    /// Networks that instances cannot reach.
-    deny: Vec<Subnet>,
+    /// Networks that instances and pulls from unlisted registries cannot reach.
+    pub(super) deny: Vec<Subnet>,
 }
 
 /// Whether instances reach private networks.

@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use serde_json::json;
+use tarn_model::access;
 use tarn_model::Time;
 use tarn_model::ids::{ApiKeyId, JobId, UserId};
 use tarn_model::jobs::Job;
@@ -83,10 +84,11 @@ pub async fn verify(
     let read = control.store().read(|tx| -> Result<Caller> {
         let holder = users::holder(tx, key)?.filter(|holder| holder.id == *user && !holder.disabled);
         let holder = holder.ok_or_else(revoked_url)?;
-        if jobs::get(tx, job)?.is_some_and(|job| !holder.may_access(&job.owner)) {
+        if jobs::get(tx, job)?.is_some_and(|job| !access::may_use(&holder, &job.owner)) {
             return Err(revoked_url());
         }
-        Ok(Caller { user: holder, key: key.clone(), idempotency: None, address: None, call: None })
+        let policy = control.settings().access;
+        Ok(Caller { user: holder, key: key.clone(), policy, idempotency: None, address: None, call: None })
     });
     read.await
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use tarn_driver::GuestStream;
+use tarn_model::access;
 use tarn_model::clusters::{Cluster, Instance};
 use tarn_model::ids::{ClusterId, InstanceId, UserId};
 use tarn_model::lifecycle::State;
@@ -115,7 +116,7 @@ pub(crate) fn why_closed(tx: &mut Tx<'_>, login: &HeldLogin) -> Result<String> {
     for owner in owners {
         match users::get(tx, &owner.user)? {
             Some(user) if user.disabled => return Ok(format!("user {} was disabled", user.id)),
-            Some(user) if user.may_access(&owner) => {}
+            Some(user) if access::may_use(&user, &owner) => {}
             Some(_) | None => return Ok(format!("user {} left the organization", owner.user)),
         }
     }
@@ -200,7 +201,7 @@ fn matching_clusters(tx: &mut Tx<'_>, opened: &[Cluster], name: &str) -> Result<
 fn user_of_key(tx: &mut Tx<'_>, fingerprint: &str, cluster: &Cluster) -> Result<UserId> {
     for key in ssh_keys::with_fingerprint(tx, fingerprint)? {
         if key.owner.scope() == cluster.owner.scope()
-            && users::get(tx, &key.owner.user)?.is_some_and(|user| !user.disabled && user.may_access(&key.owner))
+            && users::get(tx, &key.owner.user)?.is_some_and(|user| !user.disabled && access::may_use(&user, &key.owner))
         {
             return Ok(key.owner.user);
         }
