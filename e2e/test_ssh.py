@@ -222,8 +222,9 @@ def test_session_and_forward_end_with_the_key(cloud, tmp_path):
             for each in (session, other):
                 each.kill()
                 each.wait()
-    events = cloud.call("GET", "/admin/event/list?limit=1000", expect=200).json()["events"]
-    (ended,) = [event for event in events if event["verb"] == "ssh.end"]
+    events = lambda: cloud.call("GET", "/admin/event/list?limit=1000", expect=200).json()["events"]  # noqa: E731
+    # The session does not wait for its event.
+    (ended,) = eventually(lambda: [event for event in events() if event["verb"] == "ssh.end"], what="the event")
     assert ended["detail"]["reason"] == "the SSH key was removed" and ended["address"] == "127.0.0.1"
     assert run_quietly(["ssh", *options, HOST, "true"]) == 255
 
