@@ -77,7 +77,7 @@ async fn capacity_queue_is_ordered(#[values(DatabaseKind::Sqlite, DatabaseKind::
     for waiting in &line {
         world.store.write(tarn_store::line::wake).await.unwrap();
         let woken = world.store.write(|tx| requests::lease_due(tx, LEASE, 10)).await.unwrap();
-        assert_eq!(woken.into_iter().map(|request| request.id).collect::<Vec<_>>(), [waiting.id.clone()]);
+        assert_eq!(woken.iter().map(|request| &request.id).collect::<Vec<_>>(), [&waiting.id]);
     }
 }
 
