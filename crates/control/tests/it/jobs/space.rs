@@ -39,7 +39,7 @@ async fn draft(stage: &Stage, config: &str) -> JobView {
 
 async fn send(stage: &Stage, job: &JobId, declared: Option<u64>, data: &[u8]) -> tarn_control::Result<u64> {
     let pieces: Vec<_> = data.chunks(50_000).map(|piece| Ok(Bytes::copy_from_slice(piece))).collect();
-    upload::receive(&stage.world.control, job, declared, stream::iter(pieces)).await
+    upload::receive(&stage.world.control, &stage.world.caller, job, declared, stream::iter(pieces)).await
 }
 
 /// The counter follows a job through its upload, its run, its log, its outputs, a crash, its deletion and its expiry.
@@ -116,11 +116,11 @@ async fn arriving_uploads_share_limit() {
     let Some(stage) = limited(DatabaseKind::Sqlite, 500_000).await else { return };
     let files = archive(300_000);
     let [first, second] = [draft(&stage, "commands = ['wait']").await, draft(&stage, "commands = ['wait']").await];
-    let control = stage.world.control.clone();
+    let (control, caller) = (stage.world.control.clone(), stage.world.caller.clone());
     let (sender, receiver) = futures::channel::mpsc::unbounded();
     sender.unbounded_send(Ok(Bytes::copy_from_slice(&files[..1000]))).unwrap();
     let (id, size) = (first.job.id.clone(), files.len() as u64);
-    let arriving = tokio::spawn(async move { upload::receive(&control, &id, Some(size), receiver).await });
+    let arriving = tokio::spawn(async move { upload::receive(&control, &caller, &id, Some(size), receiver).await });
     let refused = async {
         loop {
             // The first upload may not have begun yet.

@@ -6,9 +6,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
+use tokio::time::Instant;
 
 use super::listing::Entry;
 
