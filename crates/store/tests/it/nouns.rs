@@ -183,6 +183,7 @@ async fn revoked_key_does_not_authenticate(
         user: world.owner.user.clone(),
         created: tarn_model::Time::ZERO,
         revoked: None,
+        last_used: None,
     };
     let (id, added) = (key.id.clone(), key.clone());
     world.store.write(move |tx| users::insert_key(tx, &added, &[7; 32])).await.unwrap();
