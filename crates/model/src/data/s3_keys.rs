@@ -50,6 +50,11 @@ pub fn end_of_replaced(working: usize, keep: Option<Duration>, now: Time) -> Res
     }
 }
 
+/// Returns whether a text can be the id of a key. A database may not even accept another one as a parameter.
+pub fn is_id(text: &str) -> bool {
+    (1..=64).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_alphanumeric())
+}
+
 /// Returns the id of a new key: `TARN` and 16 characters of 32, the length that clients expect.
 pub fn fresh_id(ids: &dyn Ids) -> String {
     const ALPHABET: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
@@ -61,6 +66,14 @@ pub fn fresh_id(ids: &dyn Ids) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ids_are_letters_and_digits() {
+        assert!(is_id("TARNABCDEFGHIJKLMNOP"));
+        for text in ["", "TARN\0", "TARN/", "é", &"A".repeat(65)] {
+            assert!(!is_id(text), "{text:?}");
+        }
+    }
 
     #[test]
     fn two_keys_are_the_limit() {

@@ -10,7 +10,7 @@ use tarn_model::Time;
 use tarn_model::access::{Action, Object};
 use tarn_model::ids::OrgId;
 use tarn_model::names;
-use tarn_model::s3_keys::S3Key;
+use tarn_model::s3_keys::{S3Key, is_id};
 use tarn_model::ssh_keys::is_name;
 use tarn_model::users::User;
 use tarn_objects::{Objects, accounts, keys};
@@ -108,6 +108,9 @@ pub async fn create(control: &Control, caller: &Caller, name: Option<String>) ->
 
 /// Ends a key at once: one of the caller or, for an administrator of the organization, of another member.
 pub async fn revoke(control: &Control, caller: &Caller, id: &str) -> Result<String> {
+    if !is_id(id) {
+        return Err(Error::not_found("S3 key", id));
+    }
     let (me, id) = (caller.clone(), id.to_owned());
     let work = move |tx: &mut Tx<'_>| {
         let Some(key) = rows::get(tx, &id)? else { return Err(missing_key(tx, &me, &id)?) };

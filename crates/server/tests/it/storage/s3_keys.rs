@@ -60,7 +60,9 @@ async fn keys_belong_to_members(#[values(DatabaseKind::Sqlite, DatabaseKind::Pos
     let revoke =
         async |caller: &str, key: &str| world.delete(caller, &format!("/object-storage/keys/revoke/{key}")).await;
     assert_eq!(revoke(&ben, &hers).await.refusal(), (403, "not_yours".to_owned()));
-    assert_eq!(revoke(&ben, "TARNAAAAAAAAAAAAAAAA").await.refusal(), (404, "not_found".to_owned()));
+    for unknown in ["TARNAAAAAAAAAAAAAAAA", "a%00b", "%ff", "..%2f"] {
+        assert_eq!(revoke(&ben, unknown).await.refusal(), (404, "not_found".to_owned()), "{unknown}");
+    }
     assert!(works(&world, &hers).await && works(&world, &his).await);
     let revoked = revoke(&ada, &his).await;
     assert_eq!(revoked.status, 200, "{revoked:?}");
