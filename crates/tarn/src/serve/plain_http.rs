@@ -38,3 +38,25 @@ fn refusal(config: &Config) -> Option<Failure> {
         named.join(" and ")
     )))
 }
+
+#[cfg(test)]
+mod tests {
+    use tarn_store::testing::{DatabaseKind, World};
+
+    use super::*;
+
+    /// A new installation is refused, an older one is served, and the option allows it.
+    #[tokio::test]
+    async fn older_installation_is_served() {
+        let world = World::open(DatabaseKind::Sqlite).await.unwrap();
+        let mut config: Config = toml::from_str("listen = '0.0.0.0:7070'").unwrap();
+        let refused = check_installation(&config, &world.store).await.unwrap_err().to_string();
+        assert!(refused.contains("--listen 0.0.0.0:7070") && refused.contains("--insecure-http"), "{refused}");
+        config.insecure_http = true;
+        check_installation(&config, &world.store).await.unwrap();
+        config.insecure_http = false;
+        let older = world.store.write(|tx| installation::set(tx, "permissive_defaults", "1")).await;
+        older.unwrap();
+        check_installation(&config, &world.store).await.unwrap();
+    }
+}
