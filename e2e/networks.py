@@ -11,21 +11,20 @@ METADATA = "169.254.169.254"
 OFFICE = "192.168.77.7"
 KNOWN_NAME, KNOWN_ADDRESS = "tarn.test", "192.0.2.77"
 WORLD = f"""
-import socket, struct, sys, threading, time
+import socket, struct, sys, threading
 
 def resolve(address):
     server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    while True:
-        try:
-            server.bind((address, 53))
-            break
-        except OSError:
-            time.sleep(0.01)  # The network does not have this address yet.
+    server.setsockopt(socket.IPPROTO_IP, 15, 1)
+    server.bind((address, 53))
+    # The network did not have this address when it was bound, so the kernel would choose another source.
+    source = [(socket.IPPROTO_IP, 8, struct.pack("=I4s4s", 0, socket.inet_aton(address), bytes(4)))]
     while True:
         query, asker = server.recvfrom(512)
         end = query.index(0, 12) + 5
         answer = struct.pack(">HHHIH", 0xC00C, 1, 1, 60, 4) + socket.inet_aton("{KNOWN_ADDRESS}") if query[end - 4 : end - 2] == b"\\0\\1" else b""
-        server.sendto(query[:2] + struct.pack(">HHHHH", 0x8180, 1, len(answer) // 16, 0, 0) + query[12:end] + answer, asker)
+        reply = query[:2] + struct.pack(">HHHHH", 0x8180, 1, len(answer) // 16, 0, 0) + query[12:end] + answer
+        server.sendmsg([reply], source, 0, asker)
 
 for address in sys.argv[1:]:
     threading.Thread(target=resolve, args=(address,), daemon=True).start()
