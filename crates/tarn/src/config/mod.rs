@@ -319,7 +319,9 @@ mod tests {
             (Some(0), Some(2500), None)
         );
         assert_eq!(settings.after_reboot, tarn_control::AfterReboot::Leave);
-        assert!(parsed("").unwrap().settings().limits.is_empty() && parsed("after_reboot = 'stop'").is_err());
+        let usual = tarn_model::limits::Limits { waiting: Some(16), ..Default::default() };
+        assert_eq!(parsed("").unwrap().settings().limits, usual);
+        assert!(parsed("after_reboot = 'stop'").is_err());
     }
 
     #[test]
