@@ -317,7 +317,7 @@ def test_engine_stops_while_patterns_are_matched(tmp_path):
     names = b"".join(b"./%d" % number + bytes(os.urandom(1000).hex()[:1000], "ascii") + b"\0" for number in range(20_000))
     listed = base64.b64encode(gzip.compress(names, 1)).decode()
     with Server(tmp_path / "engine") as engine:
-        created = engine.call("POST", "/cluster/create", json={"instance_type": "1xCPU", "cluster_name": "box"}).json()
+        created = engine.call("POST", "/cluster/create", json={"instance_type": "1xCPU", "tp_cluster_name": "box"}).json()
         engine.finish(created["request_id"])
         with connect(engine.url.replace("http", "ws", 1) + "/job/push", proxy=None, max_size=None) as connection:
             connection.send(json.dumps({"TENSORPOOL_KEY": engine.key}))

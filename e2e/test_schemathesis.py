@@ -134,8 +134,8 @@ def test_fuzzing_finds_no_fault(server, metrics, values, tmp_path):
     known = {(method.upper(), path) for path, methods in document["paths"].items() for method in methods}
     # Calls without a signature cannot succeed here; other tests cover these.
     known -= {operation for operation in known if operation[1] in SIGNED}
-    # Only an older installation has such a key.
-    known -= {("POST", "/object-storage/keys/retire-legacy")}
+    # Only an older installation has such a key, and a call that disables object storage ends all others.
+    known -= {("POST", "/object-storage/keys/retire-legacy"), ("DELETE", "/object-storage/keys/revoke/{key_id}")}
     untried = {operation for operation in known if after.get(operation, 0) == before.get(operation, 0)}
     # Ids are new in every run, so that chance may leave out one or two operations whatever the seed is.
     assert len(untried) <= 2, f"nearly every operation must also succeed at least once, these did not: {untried}"

@@ -5,8 +5,8 @@
 use std::time::Duration;
 
 use serde_json::json;
-use tarn_model::access;
 use tarn_model::Time;
+use tarn_model::access;
 use tarn_model::ids::{ApiKeyId, JobId, UserId};
 use tarn_model::jobs::Job;
 use tarn_store::{jobs, users};

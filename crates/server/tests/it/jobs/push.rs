@@ -435,13 +435,7 @@ async fn push_tears_down_no_cluster_of_others() {
 
 /// A push whose patterns take very long to match: as many as a job file may have, with long names.
 async fn hostile_push(served: &Served, key: &str) -> Peer {
-    let pattern = |number: u32| {
-        let letters = (0..16).map(|at| if number >> (at % 8) & 1 == 0 { "*a" } else { "*b" });
-        format!("'{}????'", letters.collect::<String>())
-    };
-    let patterns: Vec<String> = (0..200).map(pattern).collect();
-    let config = format!("commands = ['true']\nignore = [{}]\n", patterns.join(","));
-    let mut peer = push(served, key, parameters(&config)).await;
+    let mut peer = push(served, key, parameters(&hostile_config())).await;
     peer.frame().await;
     let mut names = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     let mut random = 7u64;
@@ -459,13 +453,24 @@ async fn hostile_push(served: &Served, key: &str) -> Peer {
     peer
 }
 
+/// A job file with as many wildcards as it may have.
+fn hostile_config() -> String {
+    let pattern = |number: u32| {
+        let letters = (0..16).map(|at| if number >> (at % 8) & 1 == 0 { "*a" } else { "*b" });
+        format!("'{}????'", letters.collect::<String>())
+    };
+    let patterns: Vec<String> = (0..200).map(pattern).collect();
+    format!("commands = ['true']\nignore = [{}]\n", patterns.join(","))
+}
+
 /// While hostile patterns of one organization are matched, another organization pushes. When the engine stops, the match ends.
 #[tokio::test(flavor = "multi_thread")]
 async fn hostile_patterns_do_not_block_others() {
     let (world, served) = start().await;
-    let mut hostile = Vec::new();
-    for _ in 0..4 {
-        hostile.push(hostile_push(&served, &world.admin).await);
+    // One is being matched; the others wait for it, because they are of the same organization.
+    let mut hostile = vec![hostile_push(&served, &world.admin).await];
+    for _ in 0..3 {
+        hostile.push(push(&served, &world.admin, parameters(&hostile_config())).await);
     }
     let other = world.user("eve@example.org", Some("other")).await;
     world.cluster(&other, "box").await;
