@@ -24,6 +24,7 @@ use crate::calls::idempotency;
 use crate::in_memory::host_view::HostView;
 use crate::in_memory::key_usage::KeyUsage;
 use crate::in_memory::pushed_access::PushedAccess;
+use crate::in_memory::recent_shows::RecentShows;
 use crate::in_memory::refused_logins::{RefusedLogins, Via};
 use crate::in_memory::step_progress::StepProgress;
 use crate::in_memory::volume_usage::VolumeUsage;
@@ -236,6 +237,8 @@ pub(crate) struct Memory {
     pub(crate) upload_permits: UploadPermits,
     /// What is arriving for jobs and not stored yet.
     pub(crate) arriving_job_bytes: ArrivingBytes,
+    /// The secrets that were shown a moment ago.
+    pub(crate) recent_shows: RecentShows,
     pub(crate) pushed_access: PushedAccess,
     pub(crate) unreachable_instances: UnreachableInstances,
     pub(crate) unknown_resources: UnknownResources,
@@ -318,8 +321,8 @@ impl Control {
         result
     }
 
-    /// Records that something secret was shown to a caller, and refuses a caller whose access has ended. A database
-    /// that cannot be written must not lock callers out; the log keeps the record.
+    /// Records that something secret was shown to a caller, and refuses a caller whose access has ended. The same is
+    /// recorded once a minute. A database that cannot be written must not lock callers out; the log keeps the record.
     pub(crate) async fn record_shown(
         &self,
         caller: &Caller,
@@ -327,6 +330,9 @@ impl Control {
         verb: &'static str,
         detail: Value,
     ) -> Result<()> {
+        if !self.memory.recent_shows.is_due(&caller.key, verb, object, self.clock().now()) {
+            return self.store().read(|tx| caller.must_still_hold(tx)).await;
+        }
         let (actor, scope, object) = (caller.user.id.clone(), scope.to_owned(), object.to_owned());
         let (logged, plain) = (detail.clone(), Caller { idempotency: None, ..caller.clone() });
         let write = self.write(&plain, move |tx| {

@@ -58,9 +58,11 @@ pub fn remove(tx: &mut Tx<'_>, org: &OrgId, name: &str) -> Result<()> {
     }
 }
 
-/// Refuses a user who may not delete the bucket. A key of the whole organization stands for its administrators as well.
+/// Refuses a user who may not delete the bucket. A key of the whole organization stands for any member.
 fn check_deletion(tx: &mut Tx<'_>, org: &OrgId, user: Option<&UserId>, name: &str, policy: Policy) -> Result<()> {
-    let Some(user) = user else { return Ok(()) };
+    let Some(user) = user else {
+        return if policy.members_may_destroy { Ok(()) } else { Err(Error::NotYours) };
+    };
     let (user, bucket) = (users::get(tx, user)?.ok_or(Error::NotYours)?, find(tx, org, name)?);
     let object = Object::Owned { creator: bucket.creator.as_ref(), org: Some(&bucket.org) };
     access::check(&user, Action::DeleteBucket, object, policy).map_err(|_| Error::NotYours)

@@ -7,6 +7,7 @@ pub(crate) mod access_holds;
 pub(crate) mod host_view;
 pub(crate) mod key_usage;
 pub(crate) mod pushed_access;
+pub(crate) mod recent_shows;
 pub(crate) mod refused_logins;
 pub(crate) mod step_progress;
 pub(crate) mod volume_usage;

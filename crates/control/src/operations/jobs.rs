@@ -63,11 +63,12 @@ pub async fn start(control: &Control, caller: &Caller, job: &str) -> Result<JobV
         if let State::Ended(outcome) = &job.state {
             return Err(Refused::JobEnded { job: job.id.to_string(), status: outcome.status() }.into());
         }
-        match tarn_store::clusters::get(tx, &job.cluster)?.map(|cluster| cluster.state) {
-            None | Some(lifecycle::State::Destroying | lifecycle::State::Destroyed) => {
-                return Err(Refused::ClusterGone.into());
-            }
-            Some(_) => {}
+        let cluster = tarn_store::clusters::get(tx, &job.cluster)?;
+        let is_gone =
+            |cluster: &Cluster| matches!(cluster.state, lifecycle::State::Destroying | lifecycle::State::Destroyed);
+        let cluster = cluster.filter(|cluster| !is_gone(cluster)).ok_or(Refused::ClusterGone)?;
+        if job.teardown == Teardown::Wanted {
+            actor.must_be_allowed(tx, Action::TearDownCluster, &cluster.owner, cluster.id.as_str())?;
         }
         let job = job.start(tx.now())?;
         jobs::save(tx, &job)?;

@@ -4,6 +4,7 @@
 //! connection is silent until its first call has arrived, and idle between calls. No running call is ever cut off for
 //! another connection.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
@@ -48,10 +49,15 @@ pub(super) enum Peer {
 impl Peer {
     /// A client with an IPv6 address usually has a whole /64 network, which counts as one address.
     pub(super) fn of_address(address: IpAddr) -> Peer {
-        Peer::Address(match address.to_canonical() {
-            IpAddr::V4(address) => IpAddr::V4(address),
-            IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX))),
-        })
+        Peer::Address(network_of(address))
+    }
+}
+
+/// Returns what counts as one address: an IPv4 address, or the /64 network of an IPv6 address.
+pub(crate) fn network_of(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V4(address) => IpAddr::V4(address),
+        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX))),
     }
 }
 
@@ -210,11 +216,14 @@ impl Connections {
 }
 
 impl Table {
-    /// Closes one connection of any address; `None` if a call runs on every one.
+    /// Closes one connection of the address that has the most; `None` if a call runs on every one. An address with few
+    /// connections does not lose one that has just begun to an address with many.
     fn close_one(&mut self, now_ms: u64) -> Option<()> {
-        let open = self.peers.iter().flat_map(|(peer, open)| open.iter().map(move |(id, state)| (peer, id, state)));
-        let ranked = open.filter_map(|(peer, id, state)| Some((state.rank(now_ms)?, *id, peer)));
-        let (_, id, peer) = ranked.min_by_key(|(rank, id, _)| (*rank, *id))?;
+        let ranked = self.peers.iter().filter_map(|(peer, open)| {
+            let least = open.iter().filter_map(|(id, state)| Some((state.rank(now_ms)?, *id))).min()?;
+            Some((Reverse(open.len()), least, peer))
+        });
+        let (_, (_, id), peer) = ranked.min_by_key(|(count, least, _)| (*count, *least))?;
         let peer = peer.clone();
         self.close(&peer, id)
     }
@@ -308,6 +317,25 @@ mod tests {
         drop((proxied, held));
         let table = connections.table.lock();
         assert_eq!((table.all, table.peers.len()), (0, 0));
+    }
+
+    /// In a full table the address with the most connections makes room, not a connection that has just begun.
+    #[tokio::test(start_paused = true)]
+    async fn crowded_address_makes_room() {
+        let connections = Connections::new(FEW);
+        let held: Vec<_> = (0..4).map(|_| connections.admit(address(1)).unwrap()).collect();
+        for admitted in &held {
+            let _ = admitted.state.begin_call();
+        }
+        let held: Vec<_> = held.into_iter().filter(|admitted| !admitted.state.is_closed()).collect();
+        let more: Vec<_> = (held.len()..4).map(|_| connections.admit(address(1)).unwrap()).collect();
+        assert!(more.iter().all(|admitted| admitted.state.begin_call()));
+        held.iter().chain(&more).for_each(|admitted| admitted.state.end_call());
+        tokio::time::advance(MIN_IDLE).await;
+        let honest = [connections.admit(address(2)).unwrap(), connections.admit(address(3)).unwrap()];
+        let late = connections.admit(address(4)).unwrap();
+        assert!(honest.iter().chain([&late]).all(|admitted| !admitted.state.is_closed()));
+        assert_eq!(held.iter().chain(&more).filter(|admitted| admitted.state.is_closed()).count(), 1);
     }
 
     /// An IPv6 network counts as one address.

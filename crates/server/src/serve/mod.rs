@@ -40,6 +40,7 @@ use stream::{FollowedStream, Transport};
 pub(crate) use calls::ConnectionOfCall;
 pub(crate) use client_address::ClientAddress;
 pub use client_address::{TrustedNetwork, TrustedProxies};
+pub(crate) use connections::network_of;
 pub use tls::Tls;
 
 /// How much of a call a connection buffers, and so also how large its head may be. More would not make uploads faster.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use tarn_model::ids::ClusterId;
+use tarn_model::ids::{ClusterId, UserId};
 use tarn_model::ssh_keys::{self, ParsedKey};
 
 use crate::db::params;
@@ -47,13 +47,15 @@ pub fn longest_bytes(tx: &mut Tx<'_>, scope: &str) -> Result<u64> {
     tx.single(sql, &params![scope], |row| row.count())
 }
 
-/// Removes a key from all live clusters of a scope. Returns the number of clusters it was removed from.
-pub fn withdraw(tx: &mut Tx<'_>, scope: &str, fingerprint: &str) -> Result<u64> {
+/// Removes a key from the live clusters of a scope, of one creator or of all. Returns the number of clusters it was
+/// removed from.
+pub fn withdraw(tx: &mut Tx<'_>, scope: &str, fingerprint: &str, creator: Option<&UserId>) -> Result<u64> {
     let sql = "select k.cluster_id, k.public_keys from cluster_fingerprints f join clusters c on c.id = f.cluster_id \
                join cluster_keys k on k.cluster_id = f.cluster_id \
-               where f.fingerprint = $1 and c.scope = $2 and c.state <> 'DESTROYED'";
+               where f.fingerprint = $1 and c.scope = $2 and c.state <> 'DESTROYED' and ($3 = '' or c.user_id = $3)";
+    let creator = creator.map_or("", UserId::as_str);
     let mut clusters = 0;
-    for mut row in tx.query(sql, &params![fingerprint, scope])? {
+    for mut row in tx.query(sql, &params![fingerprint, scope, creator])? {
         let (id, text) = (row.text()?, row.text()?);
         let is_meant = |line: &str| ssh_keys::parse(line).is_ok_and(|key| key.fingerprint == fingerprint);
         let left: Vec<&str> = text.lines().filter(|line| !is_meant(line)).collect();

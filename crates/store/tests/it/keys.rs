@@ -94,7 +94,7 @@ async fn withdrawn_key_opens_nothing(#[values(DatabaseKind::Sqlite, DatabaseKind
     assert_eq!(bytes as usize, FIRST.len() + 1 + SECOND.len());
 
     let (scope, fingerprint) = (world.owner.scope().to_owned(), first.fingerprint.clone());
-    let count = world.store.write(move |tx| cluster_keys::withdraw(tx, &scope, &fingerprint)).await.unwrap();
+    let count = world.store.write(move |tx| cluster_keys::withdraw(tx, &scope, &fingerprint, None)).await.unwrap();
     assert_eq!(count, 2);
     assert_eq!(opened(&world.store, &first).await, ["foreign"], "another owner's cluster is left alone");
     assert_eq!(opened(&world.store, &second).await, ["both"]);

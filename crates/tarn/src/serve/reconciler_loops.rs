@@ -12,13 +12,18 @@ const AFTER_FAILURE: Duration = Duration::from_secs(10);
 /// Runs all reconcilers without end. What was added, removed or deleted does not wait for the next turn: the last
 /// future ends the pause.
 pub(crate) async fn run_reconcilers(control: Control) {
+    // In a task of its own: no other reconciler may delay the end of access.
+    let watching = control.clone();
+    let revocations = tokio::spawn(async move {
+        repeat("revocations", || revocations::tick(&watching), || revocations::changed(&watching)).await;
+    });
     let control = &control;
     tokio::join!(
+        async { revocations.await.expect("the reconciler of revocations does not end") },
         repeat("expiry", || expiry::tick(control), pending),
         repeat("machines", || run_instances(control), || instances::changed(control)),
         repeat("gpus", || gpus::tick(control), pending),
         repeat("access", || access::tick(control), || access::changed(control)),
-        repeat("revocations", || revocations::tick(control), || revocations::changed(control)),
         repeat("access records", || access_records::tick(control), pending),
         repeat("object counts", || objects::store_request_counts(control), pending),
         repeat(

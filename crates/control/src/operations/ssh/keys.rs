@@ -1,7 +1,7 @@
 //! Saved SSH keys.
 
 use serde::{Deserialize, Serialize};
-use tarn_model::access::Action;
+use tarn_model::access::{Action, Object};
 use tarn_model::ids::SshKeyId;
 use tarn_model::ssh_keys::{self as rules, ParsedKey, SshKey};
 use tarn_store::{Tx, cluster_keys, events, ssh_keys};
@@ -50,7 +50,9 @@ pub async fn list(control: &Control, caller: &Caller, include_org: bool) -> Resu
     control.store().read(|tx| ssh_keys::list(tx, whose)).await.map_err(Error::from)
 }
 
-/// Removes a key. It no longer opens anything in its scope: it is also withdrawn from the clusters it was given to.
+/// Removes a key. It is also withdrawn from the clusters that it was given to: from those that its owner created or, if
+/// the caller may remove the keys of all members, from all. Any member can save any key, so the owner of a copy must not
+/// take the key away from the clusters of others.
 pub async fn remove(control: &Control, caller: &Caller, key: &str) -> Result<String> {
     let id: SshKeyId = key.parse()?;
     let me = caller.clone();
@@ -59,7 +61,9 @@ pub async fn remove(control: &Control, caller: &Caller, key: &str) -> Result<Str
         me.must_own(&key.owner, "SSH key", id.as_str())?;
         me.must_be_allowed(tx, Action::RemoveSshKey, &key.owner, id.as_str())?;
         ssh_keys::remove(tx, &id)?;
-        let withdrawn = cluster_keys::withdraw(tx, key.owner.scope(), &key.fingerprint)?;
+        let all = Object::Owned { creator: None, org: key.owner.org.as_ref() };
+        let creator = if me.is_allowed(Action::RemoveSshKey, all) { None } else { Some(&key.owner.user) };
+        let withdrawn = cluster_keys::withdraw(tx, key.owner.scope(), &key.fingerprint, creator)?;
         let detail = serde_json::json!({ "fingerprint": key.fingerprint, "withdrawn_from": withdrawn });
         events::record(tx, me.user.id.as_str(), key.owner.scope(), id.as_str(), "ssh_key.remove", &detail)?;
         let copies = ssh_keys::with_fingerprint(tx, &key.fingerprint)?;

@@ -1,18 +1,22 @@
 //! Bounds the number of open WebSockets, which the limit of connections no longer counts after the upgrade.
 //! Unauthenticated sockets have their own permits, so that they cannot take those of users, and no user can take all.
 
-use std::sync::Arc;
+use std::net::{IpAddr, Ipv4Addr};
 
 use axum::http::StatusCode;
 use tarn_base::fair_share::{FairShare, Permit, UsedUp};
 use tarn_model::ids::UserId;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::http::output::failure::Failure;
+use crate::serve::network_of;
+
+/// How many sockets of one address may be without a key.
+const UNAUTHENTICATED_PER_ADDRESS: usize = 64;
 
 /// The permits of all WebSockets.
 pub(crate) struct SocketLimits {
-    unauthenticated: Arc<Semaphore>,
+    /// For sockets whose client has not sent its key, by address.
+    unauthenticated: FairShare<IpAddr>,
     /// For sockets that push jobs; each may send the names of a million files.
     pub(in crate::http::jobs) pushes: UserPermits,
     /// For sockets that listen to jobs, and for calls that wait for a log.
@@ -24,7 +28,7 @@ pub(crate) struct SocketLimits {
 impl Default for SocketLimits {
     fn default() -> Self {
         SocketLimits {
-            unauthenticated: Arc::new(Semaphore::new(1024)),
+            unauthenticated: FairShare::new(1024, UNAUTHENTICATED_PER_ADDRESS),
             pushes: UserPermits::new("pushes", 256, 8),
             listeners: UserPermits::new("listeners", 8192, 2048),
             matching: FairShare::new(2, 1),
@@ -33,9 +37,21 @@ impl Default for SocketLimits {
 }
 
 impl SocketLimits {
-    /// Acquires a permit for a socket that is not authenticated yet.
-    pub(in crate::http::jobs) fn acquire_unauthenticated(&self) -> Result<OwnedSemaphorePermit, Failure> {
-        self.unauthenticated.clone().try_acquire_owned().map_err(|_| no_permit_left())
+    /// Acquires a permit for a socket from this address that is not authenticated yet.
+    pub(in crate::http::jobs) fn acquire_unauthenticated(
+        &self,
+        address: Option<IpAddr>,
+    ) -> Result<Permit<IpAddr>, Failure> {
+        // Without a network there is no address; such calls share one.
+        let network = network_of(address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)));
+        self.unauthenticated.try_acquire(&network, 1).map_err(|used_up| match used_up {
+            UsedUp::Share => {
+                let message = "too many WebSockets from your address have not sent their key; try again in a moment";
+                let failure = Failure::new(StatusCode::TOO_MANY_REQUESTS, "too_many_sockets", message);
+                Failure { retry_after: Some(1), ..failure }
+            }
+            UsedUp::Total => no_permit_left(),
+        })
     }
 }
 
@@ -93,11 +109,17 @@ mod tests {
     /// Unauthenticated sockets do not take the permits of users.
     #[test]
     fn unauthenticated_sockets_have_own_permits() {
-        let (sockets, user) = (SocketLimits::default(), "u-000000000001".parse().unwrap());
-        let unauthenticated: Vec<_> = std::iter::from_fn(|| sockets.acquire_unauthenticated().ok()).collect();
-        assert_eq!(unauthenticated.len(), 1024);
+        let (sockets, user) = (&SocketLimits::default(), "u-000000000001".parse().unwrap());
+        let of = |last: u8| Some(IpAddr::from([192, 0, 2, last]));
+        let take_all =
+            |last| std::iter::from_fn(move || sockets.acquire_unauthenticated(of(last)).ok()).collect::<Vec<_>>();
+        let one = take_all(1);
+        assert_eq!(one.len(), UNAUTHENTICATED_PER_ADDRESS, "an address cannot take all");
+        assert_eq!(sockets.acquire_unauthenticated(of(1)).err().map(|failure| failure.code), Some("too_many_sockets"));
+        let others: Vec<_> = (2..=255).flat_map(take_all).collect();
+        assert_eq!(one.len() + others.len(), 1024);
         assert!(sockets.pushes.acquire(&user).is_ok() && sockets.listeners.acquire(&user).is_ok());
-        drop(unauthenticated);
-        assert!(sockets.acquire_unauthenticated().is_ok());
+        drop((one, others));
+        assert!(sockets.acquire_unauthenticated(of(1)).is_ok());
     }
 }

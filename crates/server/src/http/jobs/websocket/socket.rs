@@ -1,6 +1,7 @@
 //! An open WebSocket: the first frame authenticates the client, every failure is reported in a frame and in the close
 //! code, and every close is a handshake.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,9 +10,9 @@ use futures::{SinkExt, StreamExt};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use tarn_base::fair_share::Permit;
 use tarn_control::Caller;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::tungstenite::{Error, Message, Utf8Bytes};
@@ -61,7 +62,7 @@ pub(in crate::http::jobs) struct Socket {
     socket: RawSocket,
     record: Arc<CallRecord>,
     /// The permit until the client is authenticated.
-    unauthenticated: Option<OwnedSemaphorePermit>,
+    unauthenticated: Option<Permit<IpAddr>>,
     route: &'static str,
 }
 
@@ -75,7 +76,7 @@ impl Socket {
     pub(in crate::http::jobs) fn new(
         socket: RawSocket,
         record: Arc<CallRecord>,
-        unauthenticated: OwnedSemaphorePermit,
+        unauthenticated: Permit<IpAddr>,
         route: &'static str,
     ) -> Self {
         Socket { socket, record, unauthenticated: Some(unauthenticated), route }

@@ -1,6 +1,7 @@
 //! Upgrades a call to a WebSocket. Frames may be large, but only a little is read until the client is authenticated.
 
 use std::io;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -12,8 +13,8 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header}
 use axum::response::Response;
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
+use tarn_base::fair_share::Permit;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::sync::OwnedSemaphorePermit;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
@@ -35,7 +36,7 @@ pub(in crate::http::jobs) type RawSocket = WebSocketStream<LimitedStream<TokioIo
 /// A call that asks for an upgrade to a WebSocket.
 pub(crate) struct Upgrade {
     record: Arc<CallRecord>,
-    unauthenticated: OwnedSemaphorePermit,
+    unauthenticated: Permit<IpAddr>,
     upgrading: OnUpgrade,
     accept: HeaderValue,
 }
@@ -58,7 +59,7 @@ impl FromRequestParts<App> for Upgrade {
         let accept = HeaderValue::from_str(&derive_accept_key(key.as_bytes())).map_err(Failure::internal)?;
         let upgrading = parts.extensions.remove::<OnUpgrade>().ok_or_else(expected)?;
         // Without a permit this stays an HTTP call, which the limit of connections counts.
-        let unauthenticated = app.shared.sockets.acquire_unauthenticated()?;
+        let unauthenticated = app.shared.sockets.acquire_unauthenticated(record.address())?;
         Ok(Upgrade { record, unauthenticated, upgrading, accept })
     }
 }
