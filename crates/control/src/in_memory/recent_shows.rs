@@ -1,5 +1,5 @@
-//! Which secrets were shown a moment ago. A read that shows a secret is recorded, but a loop of such reads must not fill
-//! the event log, so the same is recorded once a minute.
+//! Which secrets were shown a moment ago. A read that shows a secret is recorded, but a loop of such reads must not
+//! fill the event log, so the same is recorded once a minute.
 
 use std::collections::HashMap;
 use std::time::Duration;

@@ -51,8 +51,8 @@ pub async fn list(control: &Control, caller: &Caller, include_org: bool) -> Resu
 }
 
 /// Removes a key. It is also withdrawn from the clusters that it was given to: from those that its owner created or, if
-/// the caller may remove the keys of all members, from all. Any member can save any key, so the owner of a copy must not
-/// take the key away from the clusters of others.
+/// the caller may remove the keys of all members, from all. Any member can save any key, so the owner of a copy must
+/// not take the key away from the clusters of others.
 pub async fn remove(control: &Control, caller: &Caller, key: &str) -> Result<String> {
     let id: SshKeyId = key.parse()?;
     let me = caller.clone();

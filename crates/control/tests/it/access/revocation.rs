@@ -1,13 +1,12 @@
 //! A caller whose access ends while a call is carried out changes nothing, and events say where a change came from.
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use futures::FutureExt;
 use rstest::rstest;
 use tarn_control::operations::gateway::{self, LoginAccess, LoginMatch};
 use tarn_control::operations::storage::{self, NewVolume};
-use tarn_control::operations::{admin, clusters, object_storage, ssh_keys};
+use tarn_control::operations::{admin, clusters, ssh_keys};
 use tarn_control::reconcilers::{access_records, revocations};
 use tarn_control::testing::{World, world};
 use tarn_control::{Caller, Control};
@@ -216,31 +215,6 @@ async fn refused_logins_are_recorded(#[values(DatabaseKind::Sqlite, DatabaseKind
     let (made, revoked) = (world.events("key.create").await, world.events("key.revoke").await);
     assert_eq!((made.len(), revoked.len()), (2, 1), "the first key of a user counts");
     assert!(made.iter().chain(&revoked).all(|event| event.scope == org), "{made:?} {revoked:?}");
-}
-
-/// A loop of reads that show secrets does not fill the event log: the same is recorded once a minute.
-#[rstest]
-#[tokio::test(flavor = "multi_thread")]
-async fn repeated_shows_are_recorded_once(
-    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
-) {
-    let Some(world) = world(database).await else { return };
-    object_storage::enable(&world.control, &world.caller).await.unwrap();
-    let before = world.events("object_storage.show_credentials").await.len();
-    let show = async || object_storage::keys::credentials(&world.control, &world.caller).await.map(drop);
-    for _ in 0..5 {
-        show().await.unwrap();
-    }
-    assert_eq!(world.events("object_storage.show_credentials").await.len(), before + 1);
-    world.clock.advance(Duration::from_secs(61));
-    show().await.unwrap();
-    assert_eq!(world.events("object_storage.show_credentials").await.len(), before + 2);
-    // What is not recorded is refused all the same.
-    let ended = world.member("ended@example.org", Some("default")).await;
-    let show = async || object_storage::keys::credentials(&world.control, &ended).await.map(drop);
-    show().await.unwrap();
-    admin::revoke_key(&world.control, &world.caller, ended.key.as_str()).await.unwrap();
-    assert_eq!(show().await.unwrap_err().code, "invalid_key");
 }
 
 /// A member who saved a copy of another member's key does not take it away from that member's clusters.

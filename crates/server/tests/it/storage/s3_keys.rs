@@ -134,3 +134,28 @@ async fn administrators_retire_legacy_key(
     assert_eq!(retire(&ada).await.status, 200);
     assert!(!works(&world, "TARNSHARED").await && works(&world, &hers).await);
 }
+
+/// A loop of reads that show secrets does not fill the event log: the same is recorded once a minute.
+#[rstest]
+#[tokio::test(flavor = "multi_thread")]
+async fn repeated_shows_are_recorded_once(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
+) {
+    let Some(world) = World::open(database).await else { return };
+    let Members { ben, .. } = members(&world).await;
+    let shown = async || {
+        let events = world.get(&world.admin, "/admin/event/list?limit=1000").await;
+        let all = events.body["events"].as_array().unwrap().clone();
+        all.iter().filter(|event| event["verb"] == "object_storage.show_credentials").count()
+    };
+    let show = async || world.get(&ben, "/object-storage/credentials").await;
+    world.clock.advance(std::time::Duration::from_secs(61));
+    let before = shown().await;
+    for _ in 0..5 {
+        assert_eq!(show().await.status, 200);
+    }
+    assert_eq!(shown().await, before + 1);
+    world.clock.advance(std::time::Duration::from_secs(61));
+    assert_eq!(show().await.status, 200);
+    assert_eq!(shown().await, before + 2);
+}
