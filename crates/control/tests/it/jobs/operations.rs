@@ -55,6 +55,19 @@ fn code<T>(result: Result<T>) -> &'static str {
     result.map(drop).unwrap_err().code
 }
 
+/// Another member cannot start a draft that tears down a cluster which is not theirs.
+#[tokio::test(flavor = "multi_thread")]
+async fn teardown_draft_is_started_by_its_creator() {
+    let Some(world) = world(DatabaseKind::Sqlite).await else { return };
+    let cluster = world.running("1xCPU", 1).await;
+    let draft = NewJob { teardown: true, ..new(&cluster) };
+    let draft = jobs::create(&world.control, &world.caller, draft).await.unwrap().job;
+    let member = world.member("member@example.org", Some("default")).await;
+    assert_eq!(code(jobs::start(&world.control, &member, draft.id.as_str()).await), "not_yours");
+    assert_eq!(info(&world, &draft.id).await.job.state.name(), "DRAFT");
+    jobs::start(&world.control, &world.caller, draft.id.as_str()).await.unwrap();
+}
+
 /// A job waits for its files, and then in the queue of its cluster.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]

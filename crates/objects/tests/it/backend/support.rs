@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use bytes::Bytes;
 use futures::StreamExt;
+use tarn_model::access::Policy;
 use tarn_model::ids::{OrgId, UserId};
 use tarn_model::objects::{Details, Object};
 use tarn_model::users::User;
@@ -31,8 +32,10 @@ impl Deref for World {
     }
 }
 
+/// A world whose callers have no user, so that they may delete buckets only as any member may.
 pub(crate) async fn world(database: DatabaseKind) -> Option<World> {
-    with(database, Settings { reserve_bytes: 0, ..Settings::default() }).await
+    let access = Policy { members_may_destroy: true };
+    with(database, Settings { reserve_bytes: 0, access, ..Settings::default() }).await
 }
 
 pub(crate) async fn with(database: DatabaseKind, settings: Settings) -> Option<World> {

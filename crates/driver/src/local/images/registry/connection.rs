@@ -125,8 +125,9 @@ impl RegistryClient {
         headers: HeaderMap,
         mut credentials: Option<HeaderValue>,
     ) -> Result<Response, RegistryError> {
+        let from_listed = parse_url(&self.base).is_ok_and(|base| self.clients.is_listed(&base));
         for _ in 0..=MAX_REDIRECTS {
-            let client = self.clients.client_for(&url).await.map_err(|reason| match reason {
+            let client = self.clients.client_for(&url, from_listed).await.map_err(|reason| match reason {
                 NoClient::NotPublic => RegistryError::NotPublic(host_and_port(&url)),
                 NoClient::Failed(why) => {
                     RegistryError::Unreachable(format!("this host cannot connect to registries: {why}"))

@@ -53,10 +53,16 @@ impl HostRules {
         HostRules { listed, denied: settings.denied.clone() }
     }
 
-    /// Classifies a URL; `None` if its host is at an address that is neither public nor listed.
-    pub(super) fn classify(&self, url: &Url) -> Option<HostKind> {
-        let host = url.host_str()?;
-        if self.listed.iter().any(|listed| listed.matches(host, url)) {
+    /// Returns whether the operator lists the host of a URL.
+    pub(super) fn is_listed(&self, url: &Url) -> bool {
+        url.host_str().is_some_and(|host| self.listed.iter().any(|listed| listed.matches(host, url)))
+    }
+
+    /// Classifies a URL; `None` if its host is at an address that is neither public nor listed. Only a listed registry
+    /// may lead to other listed hosts: `from_listed` says whether it is one. A tenant chooses other registries, and so
+    /// where they lead.
+    pub(super) fn classify(&self, url: &Url, from_listed: bool) -> Option<HostKind> {
+        if from_listed && self.is_listed(url) {
             return Some(HostKind::Listed);
         }
         match literal_address(url) {
@@ -126,7 +132,7 @@ mod tests {
 
     #[test]
     fn listed_hosts_are_matched_with_their_port() {
-        let kind = |url: &str| rules().classify(&Url::parse(url).unwrap());
+        let kind = |url: &str| rules().classify(&Url::parse(url).unwrap(), true);
         for listed in [
             "http://registry.lan:5000/v2/",
             "https://10.0.0.1/",
@@ -137,6 +143,8 @@ mod tests {
             "https://registry-1.docker.io/v2/",
         ] {
             assert_eq!(kind(listed), Some(HostKind::Listed), "{listed}");
+            let url = Url::parse(listed).unwrap();
+            assert_ne!(rules().classify(&url, false), Some(HostKind::Listed), "a stranger leads to it: {listed}");
         }
         for name in
             ["https://registry.lan/", "https://registry.lan:5001/", "https://localhost:444/", "http://localhost/"]

@@ -52,9 +52,15 @@ impl HttpClients {
         HttpClients { rules: HostRules::new(settings), proxies: Matcher::from_system(), clients: Default::default() }
     }
 
-    /// Returns a client that may call a URL. It follows no redirects, because each has to be checked.
-    pub(super) async fn client_for(&self, url: &Url) -> Result<Client, NoClient> {
-        let path = match self.rules.classify(url).ok_or(NoClient::NotPublic)? {
+    /// Returns whether the operator lists the host of a URL.
+    pub(super) fn is_listed(&self, url: &Url) -> bool {
+        self.rules.is_listed(url)
+    }
+
+    /// Returns a client that may call a URL. It follows no redirects, because each has to be checked. `from_listed`
+    /// says whether the registry that led to the URL is listed.
+    pub(super) async fn client_for(&self, url: &Url, from_listed: bool) -> Result<Client, NoClient> {
+        let path = match self.rules.classify(url, from_listed).ok_or(NoClient::NotPublic)? {
             // A proxy for outgoing traffic is not used for this host itself.
             HostKind::Listed if is_here(url) => Path::Direct,
             HostKind::Listed | HostKind::PublicAddress => Path::ByProxy,
@@ -79,11 +85,11 @@ impl HttpClients {
         url.as_str().parse::<http::Uri>().is_ok_and(|uri| self.proxies.intercept(&uri).is_some())
     }
 
-    /// Refuses a name that has only private addresses here. A name that only the proxy can resolve is up to the proxy.
+    /// Refuses a name that has a private address here. A name that only the proxy can resolve is up to the proxy.
     async fn check_name_for_proxy(&self, url: &Url) -> Result<(), NoClient> {
         let Ok(found) = lookup_host((url.host_str().unwrap_or_default(), 0)).await else { return Ok(()) };
         let mut found = found.peekable();
-        match found.peek().is_none() || found.any(|address| is_public(address.ip(), &self.rules.denied)) {
+        match found.peek().is_none() || found.all(|address| is_public(address.ip(), &self.rules.denied)) {
             true => Ok(()),
             false => Err(NoClient::NotPublic),
         }
@@ -162,7 +168,7 @@ mod tests {
     #[tokio::test]
     async fn private_address_has_no_client() {
         let clients = HttpClients::new(&ImageSettings::default());
-        let refused = clients.client_for(&Url::parse("https://169.254.169.254/latest").unwrap()).await;
+        let refused = clients.client_for(&Url::parse("https://169.254.169.254/latest").unwrap(), true).await;
         assert!(matches!(refused, Err(NoClient::NotPublic)), "{refused:?}");
     }
 }

@@ -77,7 +77,10 @@ pub(crate) async fn upload_files(
             Ok(JsonResponse::ok(JobUploadResponse { job_id: job, bytes, message }))
         }
         Err(failure) => {
-            let _ = timeout(DISCARD_TIMEOUT, discard_body(chunks)).await;
+            // Without a permit the client may see a broken connection instead of the refusal.
+            if let Some(_permit) = app.shared.sockets.acquire_discard(record.address()) {
+                let _ = timeout(DISCARD_TIMEOUT, discard_body(chunks)).await;
+            }
             Err(failure)
         }
     }

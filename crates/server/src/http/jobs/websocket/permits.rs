@@ -13,10 +13,16 @@ use crate::serve::network_of;
 /// How many sockets of one address may be without a key.
 const UNAUTHENTICATED_PER_ADDRESS: usize = 64;
 
+/// How many bodies of one address are read after a refusal at the same time. A refused call needs no key, so the others
+/// end at once.
+const DISCARDS_PER_ADDRESS: usize = 8;
+
 /// The permits of all WebSockets.
 pub(crate) struct SocketLimits {
     /// For sockets whose client has not sent its key, by address.
     unauthenticated: FairShare<IpAddr>,
+    /// For calls whose body is read after a refusal, by address.
+    discards: FairShare<IpAddr>,
     /// For sockets that push jobs; each may send the names of a million files.
     pub(in crate::http::jobs) pushes: UserPermits,
     /// For sockets that listen to jobs, and for calls that wait for a log.
@@ -29,6 +35,7 @@ impl Default for SocketLimits {
     fn default() -> Self {
         SocketLimits {
             unauthenticated: FairShare::new(1024, UNAUTHENTICATED_PER_ADDRESS),
+            discards: FairShare::new(128, DISCARDS_PER_ADDRESS),
             pushes: UserPermits::new("pushes", 256, 8),
             listeners: UserPermits::new("listeners", 8192, 2048),
             matching: FairShare::new(2, 1),
@@ -37,6 +44,11 @@ impl Default for SocketLimits {
 }
 
 impl SocketLimits {
+    /// Acquires a permit to read the body of a refused call from this address, if there is one.
+    pub(in crate::http::jobs) fn acquire_discard(&self, address: Option<IpAddr>) -> Option<Permit<IpAddr>> {
+        self.discards.try_acquire(&network_of(address?), 1).ok()
+    }
+
     /// Acquires a permit for a socket from this address that is not authenticated yet.
     pub(in crate::http::jobs) fn acquire_unauthenticated(
         &self,
