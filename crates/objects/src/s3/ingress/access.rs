@@ -1,22 +1,21 @@
 //! Access control: looks up the access key that signed a request, and the user and the organization it belongs to.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
+use super::open_calls::{CallKey, SignedBy};
+use crate::Objects;
 use async_trait::async_trait;
 use http::Method;
 use s3s::access::{S3Access, S3AccessContext};
 use s3s::auth::{S3Auth, SecretKey};
-use s3s::{S3Result, s3_error};
+use s3s::{S3Error, S3Result, s3_error};
 use tarn_base::fair_share::FairShare;
 use tarn_model::ids::OrgId;
-use tarn_store::s3_keys::KeyHolder;
-
-use crate::Objects;
 
 tokio::task_local! {
-    /// The holder of the key of the current request. The signature is checked before the request has a place to store
-    /// it.
-    pub(in crate::s3) static CALLER: OnceLock<KeyHolder>;
+    /// The key of the current request and its holder. The signature is checked before the request has a place to store
+    /// them.
+    pub(in crate::s3) static CALLER: CallKey;
 }
 
 /// Looks up the secrets of access keys.
@@ -26,15 +25,20 @@ pub(in crate::s3) struct AccessKeys(pub(in crate::s3) Objects);
 impl S3Auth for AccessKeys {
     async fn get_secret_key(&self, access_key: &str) -> S3Result<SecretKey> {
         let Some(holder) = self.0.holder_of(access_key).await? else {
-            return Err(s3_error!(
-                InvalidAccessKeyId,
-                "The AWS Access Key Id you provided does not exist in our records. Ask for the current credentials."
-            ));
+            return Err(unknown_key());
         };
         // Outside of a request there is no slot, and the access check looks the key up again.
-        let _ = CALLER.try_with(|caller| caller.set(holder));
+        let _ = CALLER.try_with(|caller| caller.set(SignedBy { access_key: access_key.to_owned(), holder }));
         Ok(SecretKey::from(self.0.secret_of(access_key)))
     }
+}
+
+/// The refusal of a key that does not exist, or no longer works.
+pub(in crate::s3) fn unknown_key() -> S3Error {
+    s3_error!(
+        InvalidAccessKeyId,
+        "The AWS Access Key Id you provided does not exist in our records. Ask for the current credentials."
+    )
 }
 
 /// Headers in which a client names the owner that it expects a bucket to have.
@@ -63,7 +67,7 @@ impl S3Access for AccessCheck {
         let Some(credentials) = cx.credentials() else {
             return Err(s3_error!(AccessDenied, "Anonymous calls are not allowed. Sign the request."));
         };
-        let known = CALLER.try_with(|caller| caller.get().cloned()).ok().flatten();
+        let known = CALLER.try_with(|caller| caller.get().map(|signed| signed.holder.clone())).ok().flatten();
         let holder = match known {
             Some(holder) => holder,
             None => {

@@ -1,7 +1,6 @@
 //! The HTTP service in front of s3s. It refuses requests that s3s would accept wrongly, and gives every response a
 //! request id.
 
-use std::sync::OnceLock;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -16,6 +15,7 @@ use crate::Objects;
 use crate::s3::REGION;
 use crate::s3::ingress::chunks::SplitChunks;
 use crate::s3::ingress::drain::DrainedBody;
+use crate::s3::ingress::open_calls::{CallKey, key_ended, watch_response};
 use crate::s3::ingress::{access, signing};
 use crate::s3::service::MAX_XML_BYTES;
 use crate::s3::shared::body;
@@ -61,13 +61,19 @@ where
             (false, true) => Body::empty(),
             (false, false) => Body::http_body_unsync(DrainedBody::new(body, expects_continue)),
         };
-        let inner = self.inner.clone();
+        let (inner, objects) = (self.inner.clone(), self.objects.clone());
         Box::pin(async move {
             let response = match refusal {
                 Some(refusal) => error_response(refusal)?,
                 None => {
+                    let key = CallKey::default();
                     let response = inner.call(http::Request::from_parts(parts, body));
-                    access::CALLER.scope(OnceLock::new(), response).await?
+                    let response = tokio::select! {
+                        biased;
+                        response = access::CALLER.scope(key.clone(), response) => response?,
+                        () = key_ended(objects.clone(), key.clone()) => error_response(access::unknown_key())?,
+                    };
+                    watch_response(response, objects, key)
                 }
             };
             let response = match size > 0 && is_unparsed_xml(&response) {

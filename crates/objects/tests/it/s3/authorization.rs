@@ -2,6 +2,10 @@
 
 use std::time::{Duration, SystemTime};
 
+use bytes::Bytes;
+use futures::{StreamExt, stream};
+use http_body::Frame;
+use http_body_util::{BodyExt, Empty, StreamBody};
 use rstest::rstest;
 use tarn_model::users::User;
 use tarn_objects::keys;
@@ -116,6 +120,36 @@ async fn key_ends_with_access_of_its_user(
     assert_refused(&harness.get("photos", "a").await, 403, "InvalidAccessKeyId");
     assert_refused(&url().send_unchanged().await, 403, "InvalidAccessKeyId");
     assert_refused(&harness.call("PUT", "/photos/b").body("2").send().await, 403, "InvalidAccessKeyId");
+}
+
+/// A call whose body is still arriving, and a response that is still being read, end with the access of the user.
+#[tokio::test(start_paused = true)]
+async fn open_calls_end_with_access() {
+    let harness = Harness::new(DatabaseKind::Sqlite).await.unwrap();
+    harness.bucket("photos").await;
+    harness.put("photos", "large", vec![7; 20 << 20]).await;
+    let (call, _) = harness.call("PUT", "/photos/slow").header("content-length", "1000").sign("UNSIGNED-PAYLOAD");
+    let first = stream::iter([Ok::<_, std::io::Error>(Frame::data(Bytes::from_static(b"1")))]);
+    let arriving = tokio::spawn(call.send_body(StreamBody::new(first.chain(stream::pending()))));
+    let (call, _) = harness.call("GET", "/photos/large").sign("UNSIGNED-PAYLOAD");
+    let mut reading = call.send_body(Empty::<Bytes>::new()).await;
+    assert_eq!(reading.status(), 200);
+    reading.body_mut().frame().await.expect("it begins").unwrap();
+    harness.change(disable).await;
+    assert_eq!(arriving.await.unwrap().status(), 403);
+    // Time is paused, so this only lets the response look its key up again.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let mut frames = 0;
+    let broken = loop {
+        match reading.body_mut().frame().await {
+            Some(Ok(_)) => frames += 1,
+            Some(Err(_)) => break true,
+            None => break false,
+        }
+    };
+    assert!(broken, "the response ends early, not after {frames} frames");
+    harness.change(|tx, user| Ok(users::set_disabled(tx, &user.id, false)?)).await;
+    assert_eq!(harness.get("photos", "slow").await.status, 404, "nothing was stored");
 }
 
 fn revoke(tx: &mut Tx<'_>, user: &User) -> tarn_objects::Result<()> {

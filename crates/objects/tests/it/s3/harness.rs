@@ -1,5 +1,6 @@
 //! A service on a fresh database and a temporary directory, and calls to it.
 
+use bytes::Bytes;
 use http::{HeaderMap, Request};
 use sha2::{Digest, Sha256};
 use tarn_model::ids::OrgId;
@@ -204,16 +205,25 @@ impl Call {
     }
 
     pub(crate) async fn send_unchanged(mut self) -> Response {
+        let body = std::mem::take(&mut self.body);
+        let response = self.send_body(http_body_util::Full::new(Bytes::from(body))).await;
+        let (parts, mut body) = response.into_parts();
+        let body = body.store_all_limited(usize::MAX).await.unwrap().to_vec();
+        Response { status: parts.status.as_u16(), headers: parts.headers, body }
+    }
+
+    /// Sends the call with this body, and returns the response before its body is read.
+    pub(crate) async fn send_body<B>(mut self, body: B) -> s3s::HttpResponse
+    where
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: std::error::Error + Send + Sync + 'static,
+    {
         let query = if self.query.is_empty() { String::new() } else { format!("?{}", self.query) };
         let mut request = Request::builder().method(self.method.as_str()).uri(format!("{}{query}", self.path));
         for (name, value) in &self.headers {
             request = request.header(name, value);
         }
-        let request = request.body(http_body_util::Full::new(bytes::Bytes::from(self.body))).unwrap();
-        let response = self.service.call(request).await.map_err(s3s::StdError::from).unwrap();
-        let (parts, mut body) = response.into_parts();
-        let body = body.store_all_limited(usize::MAX).await.unwrap().to_vec();
-        Response { status: parts.status.as_u16(), headers: parts.headers, body }
+        self.service.call(request.body(body).unwrap()).await.map_err(s3s::StdError::from).unwrap()
     }
 }
 
