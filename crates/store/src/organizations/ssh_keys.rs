@@ -50,6 +50,23 @@ pub fn with_fingerprint(tx: &mut Tx<'_>, fingerprint: &str) -> Result<Vec<SshKey
     tx.rows(sql, &params![fingerprint], read_ssh_key)
 }
 
+/// Remembers that the holder of a key has proven it in a scope.
+pub fn save_proof(tx: &mut Tx<'_>, fingerprint: &str, scope: &str) -> Result<()> {
+    let sql = "insert into ssh_key_proofs (fingerprint, scope, proven_us) values ($1, $2, $3) on conflict do nothing";
+    let now = tx.now();
+    tx.run(sql, &params![fingerprint, scope, now])
+}
+
+/// Returns whether the holder of a key has proven it anywhere.
+pub fn is_proven(tx: &mut Tx<'_>, fingerprint: &str) -> Result<bool> {
+    tx.has_row("select 1 from ssh_key_proofs where fingerprint = $1 limit 1", &params![fingerprint])
+}
+
+/// Returns whether the holder of a key has proven it in a scope.
+pub fn is_proven_in(tx: &mut Tx<'_>, fingerprint: &str, scope: &str) -> Result<bool> {
+    tx.has_row("select 1 from ssh_key_proofs where fingerprint = $1 and scope = $2", &params![fingerprint, scope])
+}
+
 /// Returns the texts of the keys that open the clusters of a scope, without duplicates: those saved by users who are
 /// not disabled and have not left.
 pub fn opening(tx: &mut Tx<'_>, scope: &str) -> Result<Vec<String>> {

@@ -1,5 +1,6 @@
 //! Logins through the SSH gateway: the user name selects the instance, and the key identifies the user.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -30,7 +31,7 @@ const MAX_NAMED: usize = 10;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LoginMatch {
     One(Login),
-    /// Several clusters have that name; the message lists their ids.
+    /// The name is not enough; the message says which ids to use instead, or why.
     Ambiguous(String),
 }
 
@@ -73,8 +74,13 @@ pub struct Login {
 pub async fn find(control: &Control, name: &str, fingerprint: &str) -> Result<Option<LoginMatch>> {
     let read = control.store().read(|tx| -> Result<_> {
         let opened = clusters::opened_by(tx, fingerprint)?;
-        let (matching, node) = matching_clusters(tx, &opened, name)?;
+        let Matching { clusters: mut matching, node, is_by_id } = matching_clusters(tx, &opened, name)?;
+        let was_found = !matching.is_empty();
+        if !is_by_id {
+            matching = proven_clusters(tx, &opened, matching, fingerprint)?;
+        }
         match matching.as_slice() {
+            [] if was_found => Ok(Some(LoginMatch::Ambiguous(NOT_PROVEN.to_owned()))),
             [] => Ok(None),
             [cluster] => {
                 let Some(instance) = instances::of_cluster(tx, &cluster.id)?.into_iter().find(|one| one.node == node)
@@ -123,12 +129,14 @@ pub(crate) fn why_closed(tx: &mut Tx<'_>, login: &HeldLogin) -> Result<String> {
     Ok("the SSH key was removed".to_owned())
 }
 
-/// Records the event that a user has logged in.
+/// Records the event that a user has logged in, and that the key is proven in the organization of the instance.
 pub async fn record(control: &Control, login: &Login, fingerprint: &str, from: SocketAddr) -> Result<()> {
-    let (login, detail) = (login.clone(), json!({ "fingerprint": fingerprint, "from": from.to_string() }));
+    let (login, fingerprint) = (login.clone(), fingerprint.to_owned());
+    let detail = json!({ "fingerprint": fingerprint, "from": from.to_string() });
     let origin = Origin { address: Some(from.ip().to_canonical()), ..Origin::default() };
     let write = control.store().write(move |tx| {
         tx.set_origin(origin.clone());
+        ssh_keys::save_proof(tx, &fingerprint, &login.scope)?;
         events::record(tx, login.user.as_str(), &login.scope, login.instance.as_str(), "ssh.login", &detail)
     });
     write.await.map_err(Error::from)
@@ -180,22 +188,59 @@ async fn try_dial(control: &Control, id: &InstanceId) -> std::result::Result<Gue
     })
 }
 
-/// Returns the clusters that a name refers to, and which of their nodes.
-fn matching_clusters(tx: &mut Tx<'_>, opened: &[Cluster], name: &str) -> Result<(Vec<Cluster>, u32)> {
+/// The message to the holder of a key that several organizations have saved.
+const NOT_PROVEN: &str = "several organizations have saved your SSH key, so a name is not enough; log in once by the id of \
+                          your cluster or instance (`tarn cluster list` shows it), and its name works from then on";
+
+/// Returns the clusters in organizations in which the holder of the key has proven it. Any user can save any key, and
+/// so offer it a cluster of any name. No proof is needed while only one organization has the key and its holder has
+/// never logged in to another one.
+fn proven_clusters(
+    tx: &mut Tx<'_>,
+    opened: &[Cluster],
+    matching: Vec<Cluster>,
+    fingerprint: &str,
+) -> Result<Vec<Cluster>> {
+    let saved = ssh_keys::with_fingerprint(tx, fingerprint)?;
+    let scopes = saved.iter().map(|key| key.owner.scope()).chain(opened.iter().map(|cluster| cluster.owner.scope()));
+    if scopes.collect::<BTreeSet<_>>().len() <= 1 && !ssh_keys::is_proven(tx, fingerprint)? {
+        return Ok(matching);
+    }
+    let mut proven = Vec::new();
+    for cluster in matching {
+        if ssh_keys::is_proven_in(tx, fingerprint, cluster.owner.scope())? {
+            proven.push(cluster);
+        }
+    }
+    Ok(proven)
+}
+
+/// The clusters that a name refers to.
+struct Matching {
+    clusters: Vec<Cluster>,
+    /// Which of their nodes.
+    node: u32,
+    is_by_id: bool,
+}
+
+fn matching_clusters(tx: &mut Tx<'_>, opened: &[Cluster], name: &str) -> Result<Matching> {
+    let by_id = |clusters, node| Ok(Matching { clusters, node, is_by_id: true });
     let of_id = |id: &ClusterId| opened.iter().filter(|cluster| cluster.id == *id).cloned().collect();
     if let Ok(id) = name.parse::<InstanceId>() {
         let instance = instances::get(tx, &id)?;
-        return Ok(instance.map_or((Vec::new(), 0), |instance| (of_id(&instance.cluster), instance.node)));
+        let (clusters, node) = instance.map_or((Vec::new(), 0), |instance| (of_id(&instance.cluster), instance.node));
+        return by_id(clusters, node);
     }
     if let Ok(id) = name.parse::<ClusterId>() {
-        return Ok((of_id(&id), 0));
+        return by_id(of_id(&id), 0);
     }
     if let Some((cluster, node)) = name.rsplit_once('-')
         && let (Ok(id), Ok(node)) = (cluster.parse::<ClusterId>(), node.parse())
     {
-        return Ok((of_id(&id), node));
+        return by_id(of_id(&id), node);
     }
-    Ok((opened.iter().filter(|cluster| cluster.name == name).cloned().collect(), 0))
+    let clusters = opened.iter().filter(|cluster| cluster.name == name).cloned().collect();
+    Ok(Matching { clusters, node: 0, is_by_id: false })
 }
 
 fn user_of_key(tx: &mut Tx<'_>, fingerprint: &str, cluster: &Cluster) -> Result<UserId> {

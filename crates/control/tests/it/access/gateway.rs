@@ -128,9 +128,51 @@ async fn ambiguous_name_lists_ids(#[values(DatabaseKind::Sqlite, DatabaseKind::P
     }
     let (mine, theirs) =
         (cluster_of(&world, &ada, "same", 1, &[]).await, cluster_of(&world, &eve, "same", 1, &[]).await);
+    for cluster in [&mine, &theirs] {
+        log_in_by_id(&world, cluster).await;
+    }
     let message = opens(&world, KEY, "same").await.unwrap();
     assert!(message.contains(mine.as_str()) && message.contains(theirs.as_str()), "{message}");
     assert_eq!(opens(&world, KEY, mine.as_str()).await, Some(instances(&world, &ada, &mine).await[0].clone()));
+}
+
+/// Logs in to a cluster by its id, with the private half of the key.
+async fn log_in_by_id(world: &World, cluster: &ClusterId) {
+    let found = gateway::find(&world.control, cluster.as_str(), &fingerprint(KEY)).await.unwrap();
+    let Some(LoginMatch::One(login)) = found else { panic!("{found:?}") };
+    let from = "192.0.2.7:4711".parse().unwrap();
+    gateway::record(&world.control, &login, &fingerprint(KEY), from).await.unwrap();
+}
+
+/// A stranger who saves a user's public key neither attracts their logins nor blocks them.
+#[rstest]
+#[tokio::test(flavor = "multi_thread")]
+async fn stolen_public_key_attracts_no_login(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
+) {
+    let Some(world) = world(database).await else { return };
+    let ada = world.member("ada@example.org", Some("ours")).await;
+    let eve = world.member("eve@example.org", Some("others")).await;
+    let saved = ssh_keys::add(&world.control, &ada, KEY, None).await.unwrap().key;
+    let mine = cluster_of(&world, &ada, "mine", 1, &[]).await;
+    let node = Some(instances(&world, &ada, &mine).await[0].clone());
+    assert_eq!(opens(&world, KEY, "mine").await, node, "nobody else has the key");
+
+    ssh_keys::add(&world.control, &eve, KEY, None).await.unwrap();
+    for name in ["mine", "train"] {
+        cluster_of(&world, &eve, name, 1, &[]).await;
+    }
+    for name in ["mine", "train"] {
+        let message = opens(&world, KEY, name).await.unwrap();
+        assert!(message.contains("log in once by the id"), "{name}: {message}");
+    }
+    log_in_by_id(&world, &mine).await;
+    assert_eq!(opens(&world, KEY, "mine").await, node);
+    let message = opens(&world, KEY, "train").await.unwrap();
+    assert!(message.contains("log in once by the id"), "the name never leads to the stranger: {message}");
+    ssh_keys::remove(&world.control, &ada, saved.as_str()).await.unwrap();
+    let message = opens(&world, KEY, "mine").await.unwrap();
+    assert!(message.contains("log in once by the id"), "it does not fall through to the stranger: {message}");
 }
 
 /// A login is recorded as an event.
