@@ -78,7 +78,7 @@ async fn key_revoked_by_another_replica_stops_at_once() {
     assert!(!works(&world, &key).await);
 }
 
-/// Whoever disables a member is told that the legacy key of the organization still works.
+/// The response to disabling a member says that the legacy key of the organization still works.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
 async fn disabling_a_member_warns_of_legacy_key(
