@@ -65,7 +65,7 @@ pub struct InstanceSpec {
     pub boot: u32,
     /// The volumes to mount at the start.
     pub volumes: Vec<VolumeId>,
-    /// Whose turn it is when the image has to be pulled again, as in [`Driver::ensure_image`].
+    /// The share that a pull counts for if the image has to be pulled again, as in [`Driver::ensure_image`].
     pub share: String,
 }
 

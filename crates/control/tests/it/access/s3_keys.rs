@@ -38,13 +38,13 @@ async fn key_of_disabled_user_stops_at_once(
 ) {
     let Some(world) = world(database).await else { return };
     let (ada, ben) = (world.member("ada@x.org", Some("x")).await, world.member("ben@x.org", Some("x")).await);
-    let (hers, his) = (used_key(&world, &ada).await, used_key(&world, &ben).await);
+    let (ada_key, ben_key) = (used_key(&world, &ada).await, used_key(&world, &ben).await);
     let disable = |disabled| admin::disable_user(&world.control, &world.caller, ben.user.id.as_str(), disabled);
     let said = disable(true).await.unwrap();
-    assert!(!works(&world, &his).await && works(&world, &hers).await);
+    assert!(!works(&world, &ben_key).await && works(&world, &ada_key).await);
     assert!(!said.contains("legacy"), "{said}");
     disable(false).await.unwrap();
-    assert!(works(&world, &his).await);
+    assert!(works(&world, &ben_key).await);
 }
 
 /// Every change of a caller makes S3 look keys up again: a change elsewhere in the rows of users is noticed with it.
@@ -55,17 +55,17 @@ async fn key_of_moved_user_stops_with_the_next_change(
 ) {
     let Some(world) = world(database).await else { return };
     let (ada, ben) = (world.member("ada@x.org", Some("x")).await, world.member("ben@x.org", Some("x")).await);
-    let (hers, his) = (used_key(&world, &ada).await, used_key(&world, &ben).await);
+    let (ada_key, ben_key) = (used_key(&world, &ada).await, used_key(&world, &ben).await);
     let (user, org) = (ben.user.id.clone(), ada.user.org.clone());
     world.store.write(move |tx| move_user(tx, &user, None)).await.unwrap();
     storage::create(&world.control, &ada, storage::NewVolume { size_gb: 10, ..Default::default() }).await.unwrap();
-    assert!(!works(&world, &his).await && works(&world, &hers).await);
+    assert!(!works(&world, &ben_key).await && works(&world, &ada_key).await);
     // It stays ended when they return.
     reconcilers::expiry::tick(&world.control).await.unwrap();
     let user = ben.user.id.clone();
     world.store.write(move |tx| move_user(tx, &user, org.as_ref())).await.unwrap();
     world.control.objects().forget_keys();
-    assert!(!works(&world, &his).await && works(&world, &hers).await);
+    assert!(!works(&world, &ben_key).await && works(&world, &ada_key).await);
 }
 
 /// A key that another replica revokes stops at once in this one.

@@ -44,35 +44,35 @@ fn active(keys: &[&String]) -> Vec<(String, String)> {
 #[tokio::test(flavor = "multi_thread")]
 async fn keys_belong_to_members(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
     let Some(world) = World::open(database).await else { return };
-    let Members { ada, ben, keys: [hers, his] } = members(&world).await;
-    assert_eq!(listed(&world.get(&ben, "/object-storage/keys").await), active(&[&his]));
+    let Members { ada, ben, keys: [ada_key, ben_key] } = members(&world).await;
+    assert_eq!(listed(&world.get(&ben, "/object-storage/keys").await), active(&[&ben_key]));
     let all = world.get(&ada, "/object-storage/keys").await;
-    assert_eq!(listed(&all), active(&[&his, &hers]));
+    assert_eq!(listed(&all), active(&[&ben_key, &ada_key]));
     assert!(all.message().contains("ben@example.org") && !all.body.to_string().contains("secret"), "{all:?}");
     let first = world.get(&ada, "/object-storage/keys?limit=1").await;
     let cursor = first.text("next_cursor");
-    assert_eq!(listed(&first), active(&[&his]));
+    assert_eq!(listed(&first), active(&[&ben_key]));
     assert_eq!(
         listed(&world.get(&ada, &format!("/object-storage/keys?limit=1&cursor={cursor}")).await),
-        active(&[&hers])
+        active(&[&ada_key])
     );
 
     let revoke =
         async |caller: &str, key: &str| world.delete(caller, &format!("/object-storage/keys/revoke/{key}")).await;
-    assert_eq!(revoke(&ben, &hers).await.refusal(), (403, "not_yours".to_owned()));
+    assert_eq!(revoke(&ben, &ada_key).await.refusal(), (403, "not_yours".to_owned()));
     for unknown in ["TARNAAAAAAAAAAAAAAAA", "a%00b", "%ff", "..%2f"] {
         assert_eq!(revoke(&ben, unknown).await.refusal(), (404, "not_found".to_owned()), "{unknown}");
     }
-    assert!(works(&world, &hers).await && works(&world, &his).await);
-    let revoked = revoke(&ada, &his).await;
+    assert!(works(&world, &ada_key).await && works(&world, &ben_key).await);
+    let revoked = revoke(&ada, &ben_key).await;
     assert_eq!(revoked.status, 200, "{revoked:?}");
-    assert!(works(&world, &hers).await && !works(&world, &his).await);
-    assert_eq!(revoke(&ada, &his).await.status, 200, "it stays so");
+    assert!(works(&world, &ada_key).await && !works(&world, &ben_key).await);
+    assert_eq!(revoke(&ada, &ben_key).await.status, 200, "it stays so");
     assert_eq!(listed(&world.get(&ben, "/object-storage/keys").await), []);
-    let ended = vec![(his.clone(), "ended".to_owned())];
+    let ended = vec![(ben_key.clone(), "ended".to_owned())];
     assert_eq!(listed(&world.get(&ben, "/object-storage/keys?all=true").await), ended);
     let events = world.get(&world.admin, "/admin/event/list").await.body["events"].as_array().unwrap().clone();
-    let of_key: Vec<_> = events.iter().filter(|event| event["object"] == json!(his)).collect();
+    let of_key: Vec<_> = events.iter().filter(|event| event["object"] == json!(ben_key)).collect();
     assert_eq!(
         of_key.iter().map(|event| &event["verb"]).collect::<Vec<_>>(),
         ["object_storage.create_key", "object_storage.revoke_key"]
@@ -84,7 +84,7 @@ async fn keys_belong_to_members(#[values(DatabaseKind::Sqlite, DatabaseKind::Pos
 #[tokio::test(flavor = "multi_thread")]
 async fn member_has_two_keys(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
     let Some(world) = World::open(database).await else { return };
-    let Members { ben, keys: [hers, his], .. } = members(&world).await;
+    let Members { ben, keys: [ada_key, ben_key], .. } = members(&world).await;
     let create = async |body: Value| world.post(&ben, "/object-storage/keys/create", body).await;
     assert_eq!(create(json!({ "name": "" })).await.refusal(), (400, "invalid_name".to_owned()));
     let second = create(json!({ "name": "laptop" })).await;
@@ -93,16 +93,16 @@ async fn member_has_two_keys(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgr
     let rotate = async |query: &str| world.post(&ben, &format!("/object-storage/rotate-keys{query}"), json!({})).await;
     assert_eq!(rotate("?keep_old_for=60").await.refusal(), (409, "too_many_s3_keys".to_owned()));
     assert_eq!(rotate("?keep_old_for=604801").await.status, 422);
-    assert!(works(&world, &his).await, "a refusal changes nothing");
+    assert!(works(&world, &ben_key).await, "a refusal changes nothing");
 
     let third = rotate("").await.text("access_key_id");
-    assert!(!works(&world, &his).await && !works(&world, &second.text("access_key_id")).await);
+    assert!(!works(&world, &ben_key).await && !works(&world, &second.text("access_key_id")).await);
     let kept = rotate("?keep_old_for=3600").await;
     assert!(kept.message().contains("works until"), "{}", kept.message());
     let fourth = kept.text("access_key_id");
     let states = [(fourth.clone(), "active".to_owned()), (third.clone(), "ending".to_owned())];
     assert_eq!(listed(&world.get(&ben, "/object-storage/keys").await), states);
-    assert!(works(&world, &third).await && works(&world, &fourth).await && works(&world, &hers).await);
+    assert!(works(&world, &third).await && works(&world, &fourth).await && works(&world, &ada_key).await);
     assert_eq!(world.get(&ben, "/object-storage/credentials").await.text("access_key_id"), fourth);
     world.clock.advance(std::time::Duration::from_secs(3600));
     assert!(!works(&world, &third).await && works(&world, &fourth).await);
@@ -115,16 +115,16 @@ async fn administrators_retire_legacy_key(
     #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
 ) {
     let Some(world) = World::open(database).await else { return };
-    let Members { ada, ben, keys: [hers, his] } = members(&world).await;
+    let Members { ada, ben, keys: [ada_key, ben_key] } = members(&world).await;
     let retire = async |key: &str| world.post(key, "/object-storage/keys/retire-legacy", json!({})).await;
     assert_eq!(retire(&ada).await.refusal(), (404, "no_legacy_key".to_owned()), "a new organization has none");
     let org: OrgId = world.get(&ada, "/user/organization/info").await.text("org_id").parse().unwrap();
     world.store.write(move |tx| set_legacy_key(tx, &org, "TARNSHARED")).await.unwrap();
     assert!(works(&world, "TARNSHARED").await);
     let all = world.get(&ada, "/object-storage/keys").await;
-    assert_eq!(listed(&all), active(&[&"TARNSHARED".to_owned(), &his, &hers]));
+    assert_eq!(listed(&all), active(&[&"TARNSHARED".to_owned(), &ben_key, &ada_key]));
     assert_eq!((&all.body["keys"][0]["legacy"], &all.body["keys"][1]["legacy"]), (&json!(true), &json!(false)));
-    assert_eq!(listed(&world.get(&ben, "/object-storage/keys").await), active(&[&his]));
+    assert_eq!(listed(&world.get(&ben, "/object-storage/keys").await), active(&[&ben_key]));
     let rotated = world.post(&ben, "/object-storage/rotate-keys", json!({})).await;
     assert!(rotated.message().contains("retire-legacy"), "{}", rotated.message());
     let revoked = world.delete(&ada, "/object-storage/keys/revoke/TARNSHARED").await;
@@ -132,7 +132,7 @@ async fn administrators_retire_legacy_key(
     assert_eq!(retire(&ben).await.refusal(), (403, "not_yours".to_owned()));
     assert!(works(&world, "TARNSHARED").await);
     assert_eq!(retire(&ada).await.status, 200);
-    assert!(!works(&world, "TARNSHARED").await && works(&world, &hers).await);
+    assert!(!works(&world, "TARNSHARED").await && works(&world, &ada_key).await);
 }
 
 /// A loop of reads that show secrets does not fill the event log: the same is recorded once a minute.

@@ -11,7 +11,7 @@ const CHECK: &str = "network.private";
 /// The first schema whose installations close private networks.
 const FIRST_CLOSED: i64 = 9;
 
-const TODO: &str = "set network.private to \"closed\", and network.allow to what instances need there";
+const HOW_TO_CLOSE: &str = "set network.private to \"closed\", and network.allow to what instances need there";
 
 /// Checks which rule applies.
 pub(in crate::doctor) async fn check_private_networks(target: &Target) -> Finding {
@@ -28,11 +28,13 @@ pub(in crate::doctor) async fn check_private_networks(target: &Target) -> Findin
 fn judge(is_closed: bool, is_configured: bool) -> Finding {
     match (is_closed, is_configured) {
         (true, _) => Finding::ok(CHECK, "instances reach only those private networks that network.allow lists"),
-        (false, true) => Finding::note(CHECK, "instances reach private networks, as network.private says", TODO),
+        (false, true) => {
+            Finding::note(CHECK, "instances reach private networks, as network.private says", HOW_TO_CLOSE)
+        }
         (false, false) => Finding::warning(
             CHECK,
             "instances reach private networks, because this installation is older than the rule that closes them",
-            TODO,
+            HOW_TO_CLOSE,
         ),
     }
 }
