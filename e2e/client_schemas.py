@@ -53,6 +53,7 @@ OPERATIONS = {
     "me sshkey add": "POST /user/ssh-key/add",
     "me sshkey list": "GET /user/ssh-key/list",
     "me sshkey remove": "DELETE /user/ssh-key/remove/{key_id}",
+    "me sshkey prove": "POST /user/ssh-key/prove/{key_id}",
     "ssh": "GET /cluster/info/{cluster}",
     "login": "GET /user/info",
     "admin user create": "POST /admin/user/create",

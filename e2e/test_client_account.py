@@ -41,6 +41,32 @@ def test_sshkey_add_list_remove(tarn, public_key):
     assert "private key" in tarn("me sshkey add id", code=2).errors
 
 
+def test_sshkey_prove(tarn, user, tmp_path):
+    """`ssh-keygen` proves a saved key, by its private or its public file; other files are refused."""
+    for name, kind in (("mine", "ed25519"), ("old", "rsa"), ("other", "ecdsa")):
+        subprocess.run(["ssh-keygen", "-q", "-t", kind, "-N", "", "-f", tmp_path / name], check=True, env=ENVIRONMENT)
+    mine, old, other = (tmp_path / name for name in ("mine", "old", "other"))
+    said = tarn(f"me sshkey prove {mine}", code=3).errors
+    assert f"tarn me sshkey add {mine}.pub" in said and "SHA256:" in said
+    for path in (mine, old):
+        tarn(f"me sshkey add {path}.pub")
+    assert "is proven" in tarn(f"me sshkey prove {mine}").text
+    assert "is proven" in tarn.json(f"me sshkey prove {mine}.pub")["message"]
+    assert "is proven" in tarn(f"me sshkey prove {old}").text
+    verbs = [each["verb"] for each in tarn.json("admin events")["events"]]
+    assert verbs.count("ssh_key.prove") == 2, verbs
+    # Another user has the public half only.
+    stranger = user("stranger@example.com", "elsewhere")
+    public = tmp_path / "copied.pub"
+    public.write_bytes((tmp_path / "mine.pub").read_bytes())
+    tarn(f"me sshkey add {public}", key=stranger)
+    assert "did not sign" in tarn(f"me sshkey prove {public}", key=stranger, code=1).errors
+    assert "not saved" in tarn.json(f"me sshkey prove {other}", code=3)["message"]
+    (tmp_path / "text").write_text("hello")
+    assert "not the file of an SSH key" in tarn(f"me sshkey prove {tmp_path / 'text'}", code=2).errors
+    tarn(f"me sshkey prove {tmp_path / 'absent'}", code=2)
+
+
 def test_request_list_info_wait(tarn, user):
     """Requests of the caller and of the organization are listed and shown, but not to another tenant."""
     assert "no requests" in tarn("request list").text

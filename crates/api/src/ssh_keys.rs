@@ -23,6 +23,30 @@ pub struct SSHKeyCreateResponse {
     pub message: String,
 }
 
+/// Response for GET /user/ssh-key/challenge/{key_id}.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SSHKeyChallengeResponse {
+    /// The text to sign, without a line end.
+    pub challenge: String,
+    /// The namespace to sign it in: `ssh-keygen -Y sign -f KEY -n NAMESPACE`.
+    pub namespace: String,
+    /// Until when a signature of it is accepted.
+    pub expires_at: String,
+    /// What to do with it.
+    pub message: String,
+}
+
+/// Request body for POST /user/ssh-key/prove/{key_id}.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SSHKeyProveRequest {
+    /// The challenge that was signed.
+    #[schema(max_length = 256)]
+    pub challenge: String,
+    /// The signature as `ssh-keygen -Y sign` writes it, beginning with `-----BEGIN SSH SIGNATURE-----`.
+    #[schema(max_length = 16384)]
+    pub signature: String,
+}
+
 /// A saved key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SSHKeyInfo {

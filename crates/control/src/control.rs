@@ -311,7 +311,7 @@ impl Control {
             caller.must_still_hold(tx)?;
             tx.set_origin(caller.origin());
             match &caller.idempotency {
-                Some(key) => idempotency::run_once(tx, &caller.user.id, key, &work),
+                Some(key) => idempotency::run_once(tx, &caller.user.owner(), key, &work),
                 None => work(tx),
             }
         });

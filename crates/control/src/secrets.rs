@@ -59,6 +59,11 @@ impl Secrets {
         self.derive("tarn 2026 signatures of the URLs of jobs", "")
     }
 
+    /// The key that signs the challenges with which users prove their SSH keys.
+    pub(crate) fn ssh_challenge_key(&self) -> [u8; 32] {
+        self.derive("tarn 2026 challenges for the holders of SSH keys", "")
+    }
+
     fn derive(&self, context: &str, id: &str) -> [u8; 32] {
         *blake3::Hasher::new_derive_key(context).update(&self.master).update(id.as_bytes()).finalize().as_bytes()
     }

@@ -17,7 +17,7 @@ mod rendering;
 #[cfg(feature = "testing")]
 pub mod testing;
 
-pub use accounts::{access, ledger, limits, preferences, ssh_keys, users};
+pub use accounts::{access, ledger, limits, preferences, ssh_keys, ssh_proofs, users};
 pub use basics::environment::{Clock, Ids};
 pub use basics::money::Money;
 pub use basics::refused::Refused;

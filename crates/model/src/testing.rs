@@ -24,6 +24,11 @@ impl ManualClock {
     pub fn move_to(&self, time: Time) {
         self.0.fetch_max(time.as_micros(), Ordering::SeqCst);
     }
+
+    /// Sets the clock back, as if another replica with a clock that is behind read it.
+    pub fn set_back(&self, span: Duration) {
+        self.0.fetch_sub(span.as_micros() as i64, Ordering::SeqCst);
+    }
 }
 
 impl Clock for ManualClock {

@@ -18,4 +18,4 @@ pub use http::openapi::openapi;
 pub use http::router::router;
 pub use idle_timeout::with_idle_timeout;
 pub use loopback_proxy::{LoopbackProxy, serve_loopback_proxies};
-pub use serve::{InstanceConnection, Listening, Tls, TrustedNetwork, TrustedProxies, serve};
+pub use serve::{InstanceConnection, Listening, RefusalForm, Tls, TrustedNetwork, TrustedProxies, serve};

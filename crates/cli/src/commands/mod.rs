@@ -6,6 +6,7 @@ mod attachments;
 mod clusters;
 mod display;
 pub(crate) mod jobs;
+mod key_proofs;
 mod login;
 mod object_storage;
 pub(crate) mod request_wait;

@@ -9,6 +9,7 @@ use tarn_api::ssh_keys::SSHKeyCreateRequest;
 
 use crate::commands::Context;
 use crate::commands::display;
+use crate::commands::key_proofs;
 use crate::failure::Result;
 use crate::files::paths;
 use crate::files::public_keys;
@@ -53,6 +54,14 @@ enum Key {
         /// The key ID
         key: String,
     },
+    /// Prove that a saved key is yours, with a signature by `ssh-keygen`
+    ///
+    /// The private key never leaves your computer. This is needed when another organization has saved your public key:
+    /// afterwards the names of your clusters work again.
+    Prove {
+        /// The file of the private key, or of the public key if an SSH agent has the private key
+        path: PathBuf,
+    },
 }
 
 pub(crate) async fn run_me_command(ctx: &Context<'_>, me: Me) -> Result<()> {
@@ -79,6 +88,10 @@ pub(crate) async fn run_me_command(ctx: &Context<'_>, me: Me) -> Result<()> {
             let path = format!("/user/ssh-key/remove/{}", paths::encode_segment(&key)?);
             let removed = ctx.api.send_empty(Method::DELETE, &path).await?;
             display::print_body(ctx, &removed, output::message_of)
+        }
+        Some(Command::Sshkey(Key::Prove { path })) => {
+            let proven = key_proofs::prove_key(ctx, &path).await?;
+            display::print_body(ctx, &proven, output::message_of)
         }
     }
 }

@@ -8,7 +8,7 @@ use chacha20poly1305::{ChaCha20Poly1305, Key, Nonce};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::time::Duration;
-use tarn_model::ids::UserId;
+use tarn_model::users::Owner;
 use tarn_store::{Tx, idempotency, usage};
 
 use crate::{Error, Idempotency, Result};
@@ -16,29 +16,29 @@ use crate::{Error, Idempotency, Result};
 /// How long the outcome of a call is kept.
 pub(crate) const OUTCOME_RETENTION: Duration = Duration::from_secs(24 * 3600);
 
-/// How many outcomes are kept for a user.
+/// How many outcomes are kept for an organization, or for a user without one.
 const MAX_OUTCOMES: u64 = 10_000;
 
 const NONCE_BYTES: usize = 12;
 
 /// Runs `work`, unless it has already run under this key; then returns its stored outcome.
-pub(crate) fn run_once<T, F>(tx: &mut Tx<'_>, user: &UserId, call: &Idempotency, work: &F) -> Result<T>
+pub(crate) fn run_once<T, F>(tx: &mut Tx<'_>, owner: &Owner, call: &Idempotency, work: &F) -> Result<T>
 where
     T: Serialize + DeserializeOwned,
     F: Fn(&mut Tx<'_>) -> Result<T>,
 {
     let expired = tx.now().before(OUTCOME_RETENTION);
-    if let Some(kept) = idempotency::get(tx, user, &call.key, expired)? {
+    if let Some(kept) = idempotency::get(tx, &owner.user, &call.key, expired)? {
         if kept.fingerprint != call.fingerprint {
             let message = "this Idempotency-Key was used for another call within the last 24 hours; choose a new one";
             return Err(Error::conflict("idempotency_key_reused", message));
         }
         return unseal_outcome(call, &kept.outcome);
     }
-    if usage::outcomes(tx, user.as_str())? >= MAX_OUTCOMES {
+    if usage::outcomes(tx, owner.scope())? >= MAX_OUTCOMES {
         let message = format!(
-            "you have sent {MAX_OUTCOMES} calls with an Idempotency-Key within the last 24 hours, which is the limit; send this \
-             one without a key, or wait"
+            "your organization, or you without one, sent {MAX_OUTCOMES} calls with an Idempotency-Key within the last 24 \
+             hours, which is the limit; send this one without a key, or wait"
         );
         return Err(Error::conflict("limit_reached", message));
     }
@@ -46,7 +46,7 @@ where
     let outcome = seal_outcome(call, tx.ids().bits(), &result)?;
     idempotency::save_outcome(
         tx,
-        user,
+        owner,
         &call.key,
         &idempotency::StoredOutcome { fingerprint: call.fingerprint.to_vec(), outcome },
         expired,

@@ -24,7 +24,7 @@ use tarn_store::{OwnerFilter, Tx};
 use crate::{Caller, Result};
 
 pub use accounts::{admin, limits, users};
-pub use ssh::{gateway, keys as ssh_keys};
+pub use ssh::{gateway, keys as ssh_keys, prove as ssh_proofs};
 
 /// The result of a call whose work continues in the background: with a cluster, a volume or both.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

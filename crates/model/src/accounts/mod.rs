@@ -5,4 +5,5 @@ pub mod ledger;
 pub mod limits;
 pub mod preferences;
 pub mod ssh_keys;
+pub mod ssh_proofs;
 pub mod users;

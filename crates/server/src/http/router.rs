@@ -97,6 +97,8 @@ page! { register_secured_routes, SECURED_ROUTES:
     POST   "/user/ssh-key/add"                            ssh_keys::add_ssh_key;
     GET    "/user/ssh-key/list"                           ssh_keys::list_ssh_keys;
     DELETE "/user/ssh-key/remove/{key_id}"                ssh_keys::remove_ssh_key;
+    GET    "/user/ssh-key/challenge/{key_id}"             ssh_keys::get_ssh_key_challenge;
+    POST   "/user/ssh-key/prove/{key_id}"                 ssh_keys::prove_ssh_key;
 
     GET    "/request/info/{request_id}"                   requests::get_request;
     GET    "/request/list"                                requests::list_requests;

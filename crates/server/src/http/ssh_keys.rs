@@ -1,9 +1,13 @@
 //! The endpoints for saved SSH keys. They have the tag `user`.
 
 use tarn_api::health::MessageResponse;
-use tarn_api::ssh_keys::{SSHKeyCreateRequest, SSHKeyCreateResponse, SSHKeyInfo, SSHKeyListResponse};
-use tarn_control::operations::ssh_keys;
+use tarn_api::ssh_keys::{
+    SSHKeyChallengeResponse, SSHKeyCreateRequest, SSHKeyCreateResponse, SSHKeyInfo, SSHKeyListResponse,
+    SSHKeyProveRequest,
+};
+use tarn_control::operations::{ssh_keys, ssh_proofs};
 use tarn_model::ssh_keys::SshKey;
+use tarn_model::ssh_proofs::NAMESPACE;
 
 use crate::http::input::body::Body;
 use crate::http::input::call::{Call, ChangeCall, ReadCall};
@@ -14,6 +18,7 @@ use crate::http::output::response::{EndpointResult, JsonResponse};
 use crate::http::output::table::Table;
 
 impl Body for SSHKeyCreateRequest {}
+impl Body for SSHKeyProveRequest {}
 
 /// Add an SSH key
 ///
@@ -95,5 +100,59 @@ fn ssh_key_info(key: SshKey) -> SSHKeyInfo {
 )]
 pub(crate) async fn remove_ssh_key(call: ChangeCall, Id(key): Id) -> EndpointResult<MessageResponse> {
     let message = ssh_keys::remove(&call.control, &call.caller, &key).await?;
+    Ok(JsonResponse::ok(MessageResponse { message: Some(message) }))
+}
+
+/// Request a challenge for an SSH key
+///
+/// A text that the holder of a key signs, with `ssh-keygen -Y sign`, to prove that the key is theirs. It is valid for a
+/// few minutes, for one key of one user.
+#[utoipa::path(
+    get,
+    path = "/user/ssh-key/challenge/{key_id}",
+    operation_id = "user_ssh_key_challenge",
+    params(("key_id" = String, Path)),
+    responses(
+        (status = 200, description = "The challenge", body = SSHKeyChallengeResponse),
+        (status = 400, description = "Invalid SSH key ID format"),
+        (status = 403, description = "Access denied"),
+        (status = 404, description = "SSH key not found"),
+        (status = 409, description = "Another member saved the key"),
+    ),
+)]
+pub(crate) async fn get_ssh_key_challenge(call: ReadCall, Id(key): Id) -> EndpointResult<SSHKeyChallengeResponse> {
+    let ssh_proofs::Challenge { text, expires } = ssh_proofs::challenge(&call.control, &call.caller, &key).await?;
+    let message =
+        format!("Sign this text until {expires}: printf %s '{text}' | ssh-keygen -Y sign -f KEY -n {NAMESPACE}");
+    Ok(JsonResponse::ok(SSHKeyChallengeResponse {
+        challenge: text,
+        namespace: NAMESPACE.to_owned(),
+        expires_at: expires.to_string(),
+        message,
+    }))
+}
+
+/// Prove an SSH key
+///
+/// Show that the caller holds the private half of a key that they saved, with the signature of a challenge. From then
+/// on the names of the clusters of the user and the organization work with it, also while others have saved it. Another
+/// proof changes nothing.
+#[utoipa::path(
+    post,
+    path = "/user/ssh-key/prove/{key_id}",
+    operation_id = "user_ssh_key_prove",
+    params(("key_id" = String, Path)),
+    request_body = SSHKeyProveRequest,
+    responses(
+        (status = 200, description = "The key is proven", body = MessageResponse),
+        (status = 400, description = "Invalid SSH key ID format, invalid challenge, or not an SSH signature"),
+        (status = 403, description = "Access denied"),
+        (status = 404, description = "SSH key not found"),
+        (status = 409, description = "The signature proves nothing, or another member saved the key"),
+    ),
+)]
+pub(crate) async fn prove_ssh_key(Id(key): Id, call: Call<SSHKeyProveRequest>) -> EndpointResult<MessageResponse> {
+    let SSHKeyProveRequest { challenge, signature } = &call.body;
+    let message = ssh_proofs::prove(&call.control, &call.caller, &key, challenge, signature).await?;
     Ok(JsonResponse::ok(MessageResponse { message: Some(message) }))
 }

@@ -19,6 +19,7 @@ use tower::Service;
 
 use super::client_address::{ClientAddress, TrustedProxies};
 use super::connections::ConnectionState;
+use super::forwarded::{CallPermit, ForwardedCalls};
 use super::framing::FramingFacts;
 use crate::http::output::failure::Failure;
 
@@ -35,8 +36,8 @@ pub(super) struct Calls {
     pub(super) state: Arc<ConnectionState>,
     pub(super) facts: Arc<FramingFacts>,
     pub(super) address: Option<IpAddr>,
-    /// If the connection comes from one of them.
-    pub(super) proxies: Option<Arc<TrustedProxies>>,
+    /// If the connection comes from a trusted proxy: all of them, and the calls of their clients.
+    pub(super) proxies: Option<(Arc<TrustedProxies>, Arc<ForwardedCalls>)>,
     pub(super) count: AtomicU32,
 }
 
@@ -51,14 +52,27 @@ impl hyper::service::Service<Request<Incoming>> for Calls {
             // The task of this connection is about to end.
             return Box::pin(std::future::pending());
         }
-        let running = RunningCall(self.state.clone());
+        let mut running = RunningCall { connection: self.state.clone(), permit: None };
         if let Some(refused) = refuse_malformed(&request, self.facts.is_ambiguous(number)) {
             return Box::pin(std::future::ready(Ok(running.answer(refused))));
         }
         let address = match (self.address, &self.proxies) {
-            (Some(proxy), Some(proxies)) => Some(proxies.client_of(proxy, request.headers())),
+            (Some(proxy), Some((proxies, _))) => Some(proxies.client_of(proxy, request.headers())),
             (address, _) => address,
         };
+        // A proxy that does not name its clients has no limit: it would be one for all of them.
+        if let (Some(client), Some((proxies, forwarded))) = (address, &self.proxies)
+            && !proxies.contain(client)
+        {
+            running.permit = forwarded.admit(client);
+            if running.permit.is_none() {
+                let mut refused = forwarded.refusal();
+                if self.facts.is_incomplete(number) {
+                    close_after(&mut refused);
+                }
+                return Box::pin(std::future::ready(Ok(running.answer(refused))));
+            }
+        }
         if let Some(address) = address {
             request.extensions_mut().insert(ClientAddress(address));
         }
@@ -67,11 +81,11 @@ impl hyper::service::Service<Request<Incoming>> for Calls {
         Box::pin(async move {
             let Ok(mut response) = handled.await;
             if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-                facts.mark_upgraded();
+                facts.mark_upgraded(running.permit.take());
                 return Ok(response);
             }
             // What is left of the body must not be read as the next call, and the client must know that.
-            if facts.is_incomplete(number) || running.0.closes_after_call() {
+            if facts.is_incomplete(number) || running.connection.closes_after_call() {
                 close_after(&mut response);
             }
             Ok(running.answer(response))
@@ -110,7 +124,11 @@ fn close_after(response: &mut Response) {
 }
 
 /// A call that runs until this is dropped.
-struct RunningCall(Arc<ConnectionState>);
+struct RunningCall {
+    connection: Arc<ConnectionState>,
+    /// For a client behind a trusted proxy.
+    permit: Option<CallPermit>,
+}
 
 impl RunningCall {
     /// Lets the call run until its response has been sent.
@@ -124,7 +142,7 @@ impl RunningCall {
 
 impl Drop for RunningCall {
     fn drop(&mut self) {
-        self.0.end_call();
+        self.connection.end_call();
     }
 }
 

@@ -2,11 +2,13 @@
 //! ([decision 23](../../../../docs/decisions/0023-accept-loop.md)).
 //!
 //! Start reading at [`serve`]; `connections` decides which connection makes room for another, `calls` what every call
-//! passes, `framing` and `stream` are below both, and `client_address` and `tls` are what the operator configures.
+//! passes, `forwarded` limits the calls behind proxies, `framing` and `stream` are below both, and `client_address`
+//! and `tls` are what the operator configures.
 
 mod calls;
 mod client_address;
 mod connections;
+mod forwarded;
 mod framing;
 mod stream;
 mod tls;
@@ -34,6 +36,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::idle_timeout::{IdleTimeoutStream, enable_keep_alive};
 use calls::Calls;
 use connections::{Admitted, ConnectionLimits, ConnectionState, Connections, Peer};
+use forwarded::ForwardedCalls;
 use framing::{Framing, FramingFacts};
 use stream::{FollowedStream, Transport};
 
@@ -41,6 +44,7 @@ pub(crate) use calls::ConnectionOfCall;
 pub(crate) use client_address::ClientAddress;
 pub use client_address::{TrustedNetwork, TrustedProxies};
 pub(crate) use connections::network_of;
+pub use forwarded::RefusalForm;
 pub use tls::Tls;
 
 /// How much of a call a connection buffers, and so also how large its head may be. More would not make uploads faster.
@@ -57,6 +61,7 @@ pub struct Listening {
     pub trusted_proxies: TrustedProxies,
     /// The connections from inside the instances.
     pub from_instances: Option<mpsc::Receiver<InstanceConnection>>,
+    pub refusals: RefusalForm,
 }
 
 /// A connection from inside an instance, for which it counts.
@@ -111,6 +116,7 @@ struct Server {
     tls: Option<Tls>,
     proxies: Arc<TrustedProxies>,
     connections: Arc<Connections>,
+    forwarded: Arc<ForwardedCalls>,
     http: http1::Builder,
     timeouts: Timeouts,
     /// Whether the server is stopping; one of the constants below.
@@ -131,6 +137,7 @@ impl Server {
             tls: listening.tls.clone(),
             proxies: Arc::new(listening.trusted_proxies.clone()),
             connections: Connections::new(limits),
+            forwarded: Arc::new(ForwardedCalls::new(listening.refusals)),
             http,
             timeouts,
             stopping: AtomicU8::new(0),
@@ -197,7 +204,7 @@ impl Server {
         address: Option<IpAddr>,
         alive: &mpsc::Sender<Infallible>,
     ) {
-        let proxies = (peer == Peer::TrustedProxy).then(|| self.proxies.clone());
+        let proxies = (peer == Peer::TrustedProxy).then(|| (self.proxies.clone(), self.forwarded.clone()));
         let Some(admitted) = self.connections.admit(peer) else {
             metrics::counter!("tarn_connections_refused_total").increment(1);
             return;

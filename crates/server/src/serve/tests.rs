@@ -1,6 +1,6 @@
 use axum::body::{Body, Bytes};
 use axum::extract::{Extension, Request};
-use axum::http::StatusCode;
+use axum::http::{StatusCode, header};
 use axum::routing::{get, post};
 use futures::{StreamExt, stream};
 use rustix::process::{Resource, getrlimit, setrlimit};
@@ -27,7 +27,8 @@ impl Fixture {
         let address = listener.local_addr().unwrap();
         let (instances, from_instances) = mpsc::channel(8);
         let trusted_proxies = trusted.iter().map(|network| network.parse().unwrap()).collect();
-        let listening = Listening { tls: None, trusted_proxies, from_instances: None };
+        let listening =
+            Listening { tls: None, trusted_proxies, from_instances: None, refusals: RefusalForm::default() };
         let (stop, stopped) = oneshot::channel();
         let shutdown = async move { drop(stopped.await) };
         let server = Server::new(router, &listening, ConnectionLimits::default(), timeouts);
@@ -204,6 +205,54 @@ async fn trusted_proxy_names_client() {
         let answer = Fixture::start(router(), trusted, Timeouts::default()).exchange(call).await;
         assert!(answer.ends_with(&format!("\r\n\r\n{address}")), "{answer}");
     }
+}
+
+/// A client behind a trusted proxy has a number of calls in progress, on whatever connections; others are served, and a
+/// WebSocket counts until its stream ends.
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_behind_proxy_are_limited_per_client() {
+    let switch = async |mut request: Request| {
+        let upgrading = hyper::upgrade::on(&mut request);
+        tokio::spawn(async move {
+            if let Ok(upgraded) = upgrading.await {
+                let _ = TokioIo::new(upgraded).read_to_end(&mut Vec::new()).await;
+            }
+        });
+        let headers = [(header::CONNECTION, "upgrade"), (header::UPGRADE, "test")];
+        (StatusCode::SWITCHING_PROTOCOLS, headers)
+    };
+    let fixture = Fixture::start(router().route("/switch", get(switch)), &["127.0.0.0/8"], Timeouts::default());
+    let from = |client: &str| format!("host: x\r\nx-forwarded-for: {client}\r\n");
+    let mut held = Vec::new();
+    for number in 0..forwarded::CALLS_PER_CLIENT {
+        let mut stream = fixture.connect().await;
+        let headers = from(&format!("2001:db9::{number:x}"));
+        let (call, expected) = match number {
+            0 => (
+                format!("GET /switch HTTP/1.1\r\n{headers}connection: upgrade\r\nupgrade: test\r\n\r\n"),
+                "HTTP/1.1 101",
+            ),
+            _ => {
+                let length = "expect: 100-continue\r\ncontent-length: 4";
+                (format!("POST /read HTTP/1.1\r\n{headers}{length}\r\n\r\n"), "HTTP/1.1 100")
+            }
+        };
+        stream.write_all(call.as_bytes()).await.unwrap();
+        let mut answer = [0; 12];
+        stream.read_exact(&mut answer).await.unwrap();
+        assert_eq!(std::str::from_utf8(&answer), Ok(expected));
+        held.push(stream);
+    }
+    let call = |client: &str| format!("GET /who HTTP/1.1\r\n{}connection: close\r\n\r\n", from(client));
+    let refused = fixture.exchange(&call("2001:db9::9:9")).await;
+    assert!(refused.starts_with("HTTP/1.1 429") && refused.contains("too_many_connections"), "{refused}");
+    let served = fixture.exchange(&call("2001:db9:0:1::1")).await;
+    assert!(served.starts_with("HTTP/1.1 200"), "another network is served: {served}");
+    let unnamed = fixture.exchange("GET /who HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await;
+    assert!(unnamed.starts_with("HTTP/1.1 200"), "the proxy itself is served: {unnamed}");
+    drop(held.remove(0));
+    let freed = async { while !fixture.exchange(&call("2001:db9::9:9")).await.starts_with("HTTP/1.1 200") {} };
+    tokio::time::timeout(DEADLINE, freed).await.expect("the place is free when the upgraded stream has ended");
 }
 
 /// A connection from inside an instance has the address of the instance, which it cannot change.

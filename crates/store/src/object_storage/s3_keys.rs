@@ -56,7 +56,7 @@ pub fn holder(tx: &mut Tx<'_>, access_key: &str) -> Result<Option<KeyHolder>> {
     let sql = "select k.org_id, k.user_id, k.ends_us from s3_keys k \
                join users u on u.id = k.user_id and u.org_id = k.org_id and u.disabled = 0 \
                join accounts a on a.org_id = k.org_id and a.closing = 0 \
-               where k.access_key = $1 and (k.ends_us is null or k.ends_us > $2) \
+               where k.access_key = $1 and k.revoked = 0 and (k.ends_us is null or k.ends_us > $2) \
                union all \
                select org_id, null, null from accounts where legacy_key = $1 and closing = 0";
     tx.row(sql, &params![access_key, now], |row| {
@@ -102,15 +102,16 @@ pub fn list(
     })
 }
 
-/// Sets when a key stops working.
+/// Sets when a key stops working. An end that is not in the future holds on every replica at once, whatever its clock.
 pub fn set_end(tx: &mut Tx<'_>, id: &str, at: Time) -> Result<()> {
-    tx.execute_guarded("update s3_keys set ends_us = $1 where access_key = $2", &params![at, id])
+    let revoked = at <= tx.now();
+    tx.execute_guarded("update s3_keys set ends_us = $1, revoked = $2 where access_key = $3", &params![at, revoked, id])
 }
 
 /// Ends all keys of an organization.
 pub fn end_of_organization(tx: &mut Tx<'_>, org: &OrgId) -> Result<()> {
     let now = tx.now();
-    let sql = "update s3_keys set ends_us = $1 where org_id = $2 and (ends_us is null or ends_us > $1)";
+    let sql = "update s3_keys set ends_us = $1, revoked = 1 where org_id = $2 and (ends_us is null or ends_us > $1)";
     tx.run(sql, &params![now, org])
 }
 
@@ -118,7 +119,7 @@ pub fn end_of_organization(tx: &mut Tx<'_>, org: &OrgId) -> Result<()> {
 /// return. Returns their number.
 pub fn end_of_departed(tx: &mut Tx<'_>) -> Result<u64> {
     let now = tx.now();
-    let sql = "update s3_keys set ends_us = $1 where (ends_us is null or ends_us > $1) and not exists \
+    let sql = "update s3_keys set ends_us = $1, revoked = 1 where (ends_us is null or ends_us > $1) and not exists \
                (select 1 from users u where u.id = s3_keys.user_id and u.org_id = s3_keys.org_id)";
     tx.execute(sql, &params![now])
 }

@@ -50,11 +50,11 @@ pub fn with_fingerprint(tx: &mut Tx<'_>, fingerprint: &str) -> Result<Vec<SshKey
     tx.rows(sql, &params![fingerprint], read_ssh_key)
 }
 
-/// Remembers that the holder of a key has proven it in a scope.
-pub fn save_proof(tx: &mut Tx<'_>, fingerprint: &str, scope: &str) -> Result<()> {
+/// Remembers that the holder of a key has proven it in a scope. Returns whether that was not known yet.
+pub fn save_proof(tx: &mut Tx<'_>, fingerprint: &str, scope: &str) -> Result<bool> {
     let sql = "insert into ssh_key_proofs (fingerprint, scope, proven_us) values ($1, $2, $3) on conflict do nothing";
     let now = tx.now();
-    tx.run(sql, &params![fingerprint, scope, now])
+    Ok(tx.execute(sql, &params![fingerprint, scope, now])? > 0)
 }
 
 /// Returns whether the holder of a key has proven it anywhere.

@@ -48,15 +48,15 @@ pub(crate) fn add_requests(tx: &mut Tx<'_>, scope: &str, count: i64) -> Result<u
     tx.single(sql, &params![scope], |row| row.count())
 }
 
-/// Adds to the number of outcomes of idempotent calls that are kept for a user.
-pub(crate) fn add_outcomes(tx: &mut Tx<'_>, user: &str, count: i64) -> Result<()> {
-    add(tx, user, [0, 0, count])
+/// Adds to the number of outcomes of idempotent calls that are kept for a scope.
+pub(crate) fn add_outcomes(tx: &mut Tx<'_>, scope: &str, count: i64) -> Result<()> {
+    add(tx, scope, [0, 0, count])
 }
 
-/// Returns the number of outcomes of idempotent calls that are kept for a user.
-pub fn outcomes(tx: &mut Tx<'_>, user: &str) -> Result<u64> {
+/// Returns the number of outcomes of idempotent calls that are kept for a scope.
+pub fn outcomes(tx: &mut Tx<'_>, scope: &str) -> Result<u64> {
     let sql = "select outcomes from usage_counters where scope = $1";
-    Ok(tx.row(sql, &params![user], |row| row.count())?.unwrap_or(0))
+    Ok(tx.row(sql, &params![scope], |row| row.count())?.unwrap_or(0))
 }
 
 /// Returns the counters of a scope, counted from the rows: job bytes, requests and outcomes. For tests, which compare
@@ -70,7 +70,7 @@ pub fn recount(tx: &mut Tx<'_>, scope: &str) -> Result<[u64; 3]> {
                (select cast(coalesce(sum(l.length), 0) as bigint) from job_logs l join jobs j on j.id = l.job_id \
                 where j.scope = $1 and l.data is not null), \
                (select count(*) from requests where scope = $1), \
-               (select count(*) from idempotency where user_id = $1)";
+               (select count(*) from idempotency where scope = $1)";
     tx.single(sql, &params![scope], |row| {
         let (objects, rows): (u64, u64) = (row.count()?, row.count()?);
         Ok([objects + rows, row.count()?, row.count()?])

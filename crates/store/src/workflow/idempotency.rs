@@ -2,6 +2,7 @@
 
 use tarn_model::Time;
 use tarn_model::ids::UserId;
+use tarn_model::users::Owner;
 
 use crate::db::params;
 use crate::{Error, Result, Tx, usage};
@@ -24,24 +25,26 @@ pub fn get(tx: &mut Tx<'_>, user: &UserId, key: &str, since: Time) -> Result<Opt
 }
 
 /// Stores the outcome of a call, in the transaction that executes the call. An expired outcome is replaced.
-pub fn save_outcome(tx: &mut Tx<'_>, user: &UserId, key: &str, stored: &StoredOutcome, expired: Time) -> Result<()> {
-    let old = "delete from idempotency where user_id = $1 and key = $2 and created_us <= $3";
-    let replaced = tx.execute(old, &params![user, key, expired])? as i64;
-    let sql = "insert into idempotency (user_id, key, fingerprint, outcome, created_us) values ($1, $2, $3, $4, $5)";
-    let now = tx.now();
-    let added = tx.execute(sql, &params![user, key, stored.fingerprint, stored.outcome, now]);
+pub fn save_outcome(tx: &mut Tx<'_>, owner: &Owner, key: &str, stored: &StoredOutcome, expired: Time) -> Result<()> {
+    let old = "delete from idempotency where user_id = $1 and key = $2 and created_us <= $3 returning scope";
+    let replaced = tx.rows(old, &params![owner.user, key, expired], |row| row.text())?;
+    usage::subtract_each(tx, &replaced, |count| [0, 0, count])?;
+    let sql = "insert into idempotency (user_id, scope, key, fingerprint, outcome, created_us) \
+               values ($1, $2, $3, $4, $5, $6)";
+    let (now, scope) = (tx.now(), owner.scope());
+    let added = tx.execute(sql, &params![owner.user, scope, key, stored.fingerprint, stored.outcome, now]);
     match added {
         // Another replica executes the same call at the moment.
         Err(Error::Taken) => Err(Error::Conflict),
         other => other.map(drop),
     }?;
-    usage::add_outcomes(tx, user.as_str(), 1 - replaced)
+    usage::add_outcomes(tx, scope, 1)
 }
 
 /// Removes outcomes older than `expired`, in batches.
 pub fn remove_expired(tx: &mut Tx<'_>, expired: Time) -> Result<u64> {
     let sql = "delete from idempotency where (user_id, key) in \
-               (select user_id, key from idempotency where created_us <= $1 limit 1000) returning user_id";
-    let users = tx.rows(sql, &params![expired], |row| row.text())?;
-    usage::subtract_each(tx, &users, |count| [0, 0, count])
+               (select user_id, key from idempotency where created_us <= $1 limit 1000) returning scope";
+    let scopes = tx.rows(sql, &params![expired], |row| row.text())?;
+    usage::subtract_each(tx, &scopes, |count| [0, 0, count])
 }

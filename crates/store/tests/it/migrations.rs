@@ -168,4 +168,8 @@ async fn older_rows_are_counted(#[values(DatabaseKind::Sqlite, DatabaseKind::Pos
     let store = Store::open(&fresh.database, clock, ids).await.unwrap();
     assert_eq!(store.read(|tx| usage::counters(tx, "o-000000000007")).await.unwrap(), [42, 0, 0]);
     assert_eq!(store.read(|tx| usage::counters(tx, "u-000000000001")).await.unwrap(), [0, 0, 1]);
+    let end = tarn_model::Time::from_micros(i64::MAX);
+    store.write(move |tx| tarn_store::idempotency::remove_expired(tx, end)).await.unwrap();
+    let emptied = store.read(|tx| usage::counters(tx, "u-000000000001")).await.unwrap();
+    assert_eq!(emptied, [0, 0, 0], "an older outcome leaves the counter that it was added to");
 }

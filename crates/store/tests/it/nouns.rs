@@ -232,12 +232,12 @@ async fn ledger_sums_and_events_are_ordered(
 async fn idempotent_outcomes_expire(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
     let Some(world) = world(database).await else { return };
     let kept = idempotency::StoredOutcome { fingerprint: vec![1; 32], outcome: vec![2, 0, 3] };
-    let (me, keep) = (world.owner.user.clone(), kept.clone());
+    let (me, keep) = (world.owner.clone(), kept.clone());
     world.store.write(move |tx| idempotency::save_outcome(tx, &me, "k", &keep, tarn_model::Time::ZERO)).await.unwrap();
     let at = |since| idempotency_at(&world, since);
     assert_eq!(at(0).await, Some(kept.clone()));
     assert_eq!(at(i64::MAX).await, None, "it is too old");
-    let (me, again) = (world.owner.user.clone(), kept);
+    let (me, again) = (world.owner.clone(), kept);
     let twice =
         world.store.write(move |tx| idempotency::save_outcome(tx, &me, "k", &again, tarn_model::Time::ZERO)).await;
     assert!(matches!(twice, Err(Error::Conflict)));

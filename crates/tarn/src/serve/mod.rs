@@ -25,7 +25,7 @@ use tarn_driver::gpus::LOOK_TIMEOUT;
 use tarn_model::access::Policy;
 use tarn_model::ids::fresh_api_key;
 use tarn_objects::Objects;
-use tarn_server::{App, Front, Limits, Listening};
+use tarn_server::{App, Front, Limits, Listening, RefusalForm};
 use tarn_store::{Database, Store, installation};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -51,7 +51,7 @@ pub(crate) async fn run_engine(config: Config) -> Result<()> {
     process::keep_memory_private();
     // From here on a signal leads to an orderly shutdown, which has a limited time.
     let signalled = stop_signals()?;
-    tokio::spawn(process::end_after(stop_signals()?));
+    process::end_after_signal()?;
     plain_http::check_new_installation(&config)?;
     data::create_directory(&config.data)?;
     let database = config.database()?;
@@ -123,23 +123,24 @@ pub(crate) async fn run_engine(config: Config) -> Result<()> {
         tracing::info!(limit, "further clusters of an organization are refused while this many wait for capacity");
     }
     print_welcome(&config, &listener, s3.as_ref());
-    let listening = |from_instances| Listening {
+    let listening = |from_instances, refusals| Listening {
         tls: tls.clone(),
         trusted_proxies: config.trusted_proxies.iter().copied().collect(),
         from_instances,
+        refusals,
     };
     let s3_router = object_storage::s3_router(&config, objects.clone());
     let mut s3 = tokio::spawn(object_storage::serve_s3(
         s3,
         s3_router,
-        listening(to_s3),
+        listening(to_s3, RefusalForm::S3),
         wait_until_stopped(stopped.clone()),
         DRAIN_TIMEOUT,
     ));
     let mut server = tokio::spawn(tarn_server::serve(
         listener,
         tarn_server::router(app),
-        listening(to_api),
+        listening(to_api, RefusalForm::Json),
         wait_until_stopped(stopped),
         DRAIN_TIMEOUT,
     ));

@@ -1,9 +1,11 @@
 //! The process itself: its memory is private, and it ends when it is asked to.
 
-use std::future::Future;
 use std::time::Duration;
 
 use rustix::process::{DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit};
+use tokio::runtime::Builder;
+
+use crate::failure::{Failure, Result};
 
 /// How long after a signal the program ends at the latest.
 pub(super) const LAST_MOMENT: Duration = Duration::from_secs(9);
@@ -21,18 +23,50 @@ pub(super) fn keep_memory_private() {
     }
 }
 
-/// Ends the program some time after the signal, whatever its tasks do. A thread of its own waits, because a task that
-/// blocks could keep a timer of the runtime from firing.
-pub(super) async fn end_after(signalled: impl Future<Output = ()>) {
-    signalled.await;
-    std::thread::spawn(|| {
+/// Ends the program some time after the signal, whatever its tasks do.
+pub(super) fn end_after_signal() -> Result<()> {
+    after_signal(|| {
         wait(LAST_MOMENT);
         tracing::error!("the engine did not stop in time; the program ends");
         std::process::exit(1);
+    })
+}
+
+/// Calls `act` after a signal. A thread with a runtime of its own waits for the signal, because tasks that block could
+/// keep the runtime of the engine from noticing it. The signals are caught when this returns.
+fn after_signal(act: impl FnOnce() + Send + 'static) -> Result<()> {
+    let failed = |e| Failure::with_cause("cannot catch signals", e);
+    let runtime = Builder::new_current_thread().enable_io().build().map_err(failed)?;
+    let signalled = {
+        let _entered = runtime.enter();
+        super::stop_signals()?
+    };
+    std::thread::spawn(move || {
+        runtime.block_on(signalled);
+        act();
     });
+    Ok(())
 }
 
 #[allow(clippy::disallowed_methods, reason = "no task and no test waits for this thread")]
 fn wait(duration: Duration) {
     std::thread::sleep(duration);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use rustix::process::{Signal, getpid, kill_process};
+
+    use super::*;
+
+    /// The signal is noticed although the only thread of the runtime is blocked.
+    #[tokio::test]
+    async fn signal_is_noticed_while_runtime_is_blocked() {
+        let (noticed, notices) = mpsc::channel();
+        after_signal(move || noticed.send(()).unwrap()).unwrap();
+        kill_process(getpid(), Signal::TERM).unwrap();
+        notices.recv_timeout(Duration::from_secs(20)).expect("the thread notices the signal");
+    }
 }

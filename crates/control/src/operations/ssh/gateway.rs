@@ -189,8 +189,9 @@ async fn try_dial(control: &Control, id: &InstanceId) -> std::result::Result<Gue
 }
 
 /// The message to the holder of a key that several organizations have saved.
-const NOT_PROVEN: &str = "several organizations have saved your SSH key, so a name is not enough; log in once by the id of \
-                          your cluster or instance (`tarn cluster list` shows it), and its name works from then on";
+const NOT_PROVEN: &str = "several organizations have saved your SSH key, so a name is not enough; prove that it \
+                          is yours with `tarn me sshkey prove KEYFILE`, or log in once by the id of your cluster or \
+                          instance (`tarn cluster list` shows it); its name works from then on";
 
 /// Returns the clusters in organizations in which the holder of the key has proven it. Any user can save any key, and
 /// so offer it a cluster of any name. No proof is needed while only one organization has the key and its holder has
@@ -243,8 +244,12 @@ fn matching_clusters(tx: &mut Tx<'_>, opened: &[Cluster], name: &str) -> Result<
     Ok(Matching { clusters, node: 0, is_by_id: false })
 }
 
+/// Returns the user to whom a login counts. If several members have saved the key, this is the creator of the cluster
+/// if they are one of them: another member's copy does not take over their logins.
 fn user_of_key(tx: &mut Tx<'_>, fingerprint: &str, cluster: &Cluster) -> Result<UserId> {
-    for key in ssh_keys::with_fingerprint(tx, fingerprint)? {
+    let mut saved = ssh_keys::with_fingerprint(tx, fingerprint)?;
+    saved.sort_by_key(|key| key.owner.user != cluster.owner.user);
+    for key in saved {
         if key.owner.scope() == cluster.owner.scope()
             && users::get(tx, &key.owner.user)?.is_some_and(|user| !user.disabled && access::may_use(&user, &key.owner))
         {

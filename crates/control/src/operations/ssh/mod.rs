@@ -1,9 +1,10 @@
-//! How users log in to instances: the command for a client, the saved keys, and the gateway.
+//! How users log in to instances: the command for a client, the saved keys and their proofs, and the gateway.
 //!
 //! Start reading at [`command`].
 
 pub mod gateway;
 pub mod keys;
+pub mod prove;
 
 use tarn_model::Refused;
 use tarn_model::clusters::Instance;

@@ -89,6 +89,11 @@ async fn saved_key_opens_only_clusters_of_its_scope(
     let found = gateway::find(&world.control, "work", &fingerprint(KEY)).await.unwrap();
     let Some(LoginMatch::One(login)) = found else { panic!("{found:?}") };
     assert_eq!(login.user, ben.user.id, "the user who saved the key logs in");
+    let copy = ssh_keys::add(&world.control, &ada, KEY, None).await.unwrap();
+    let found = gateway::find(&world.control, "work", &fingerprint(KEY)).await.unwrap();
+    let Some(LoginMatch::One(login)) = found else { panic!("{found:?}") };
+    assert_eq!(login.user, ada.user.id, "of several who saved it, the creator of the cluster");
+    ssh_keys::remove(&world.control, &ada, copy.key.as_str()).await.unwrap();
     ssh_keys::remove(&world.control, &ben, mate.key.as_str()).await.unwrap();
     assert_eq!(opens(&world, KEY, "work").await, None, "a key that was removed");
     ssh_keys::add(&world.control, &ben, KEY, None).await.unwrap();

@@ -5,3 +5,4 @@ mod loopback_proxy;
 mod revocation;
 mod s3_keys;
 mod ssh_keys;
+mod ssh_proofs;

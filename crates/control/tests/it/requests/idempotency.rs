@@ -12,6 +12,7 @@ use tarn_control::operations::users::{self, PreferencesEdit};
 use tarn_control::testing::world;
 use tarn_control::{Caller, Idempotency, Listing, reconcilers};
 use tarn_model::ids::{ClusterId, VolumeId};
+use tarn_model::users::Owner;
 use tarn_store::testing::DatabaseKind;
 use tarn_store::usage;
 
@@ -76,7 +77,8 @@ async fn idempotency_key_expires_after_a_day() {
     assert!(reconcilers::expiry::tick(&world.control).await.unwrap() > Duration::ZERO);
 }
 
-/// A user keeps a limited number of outcomes; calls without a key, and other users, are not affected.
+/// An organization keeps a limited number of outcomes, whichever of its members sent the calls; calls without a key, and
+/// other organizations, are not affected.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
 async fn kept_outcomes_are_limited(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
@@ -87,12 +89,13 @@ async fn kept_outcomes_are_limited(#[values(DatabaseKind::Sqlite, DatabaseKind::
     };
     let edit = |on| PreferencesEdit { notify_email_cluster_destroy: Some(on), ..Default::default() };
     users::edit_preferences(&world.control, &with_key(&world.caller, "first"), edit(true)).await.unwrap();
-    let user = world.caller.user.id.clone();
+    // Another member of the organization used up the rest.
+    let owner = Owner { user: "u-00000000abcd".parse().unwrap(), org: world.caller.user.org.clone() };
     let fill = world.store.write(move |tx| {
         let stored = tarn_store::idempotency::StoredOutcome { fingerprint: vec![1], outcome: vec![1] };
         for number in 1..10_000 {
             let expired = tx.now().before(Duration::from_secs(24 * 3600));
-            tarn_store::idempotency::save_outcome(tx, &user, &format!("n{number}"), &stored, expired)?;
+            tarn_store::idempotency::save_outcome(tx, &owner, &format!("n{number}"), &stored, expired)?;
         }
         Ok::<_, tarn_store::Error>(())
     });
@@ -110,7 +113,8 @@ async fn kept_outcomes_are_limited(#[values(DatabaseKind::Sqlite, DatabaseKind::
     world.wait(Duration::from_secs(24 * 3600 + 1)).await;
     while reconcilers::expiry::tick(&world.control).await.unwrap() == Duration::ZERO {}
     users::edit_preferences(&world.control, &with_key(&world.caller, "more"), edit(true)).await.unwrap();
-    let scope = world.caller.user.id.as_str();
+    let owner = world.caller.user.owner();
+    let scope = owner.scope();
     let read =
         world.store.read(|tx| Ok::<_, tarn_store::Error>((usage::counters(tx, scope)?, usage::recount(tx, scope)?)));
     let (counters, recount) = read.await.unwrap();

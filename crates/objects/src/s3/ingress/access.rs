@@ -1,8 +1,9 @@
 //! Access control: looks up the access key that signed a request, and the user and the organization it belongs to.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::open_calls::{CallKey, SignedBy};
+use super::places::Places;
 use crate::Objects;
 use async_trait::async_trait;
 use http::Method;
@@ -28,7 +29,8 @@ impl S3Auth for AccessKeys {
             return Err(unknown_key());
         };
         // Outside of a request there is no slot, and the access check looks the key up again.
-        let _ = CALLER.try_with(|caller| caller.set(SignedBy { access_key: access_key.to_owned(), holder }));
+        let signed = SignedBy { access_key: access_key.to_owned(), holder, place: OnceLock::new() };
+        let _ = CALLER.try_with(|caller| caller.set(signed).is_ok());
         Ok(SecretKey::from(self.0.secret_of(access_key)))
     }
 }
@@ -53,11 +55,13 @@ const MAX_BODIES_PER_ORGANIZATION: usize = 64;
 pub(in crate::s3) struct AccessCheck {
     objects: Objects,
     permits: FairShare<OrgId>,
+    places: Places,
 }
 
 impl AccessCheck {
     pub(in crate::s3) fn new(objects: Objects) -> Self {
-        AccessCheck { objects, permits: FairShare::new(MAX_BODIES, MAX_BODIES_PER_ORGANIZATION) }
+        let permits = FairShare::new(MAX_BODIES, MAX_BODIES_PER_ORGANIZATION);
+        AccessCheck { objects, permits, places: Places::default() }
     }
 }
 
@@ -75,6 +79,9 @@ impl S3Access for AccessCheck {
                 found.ok_or_else(|| s3_error!(InvalidAccessKeyId))?
             }
         };
+        let place = self.places.acquire(&holder)?;
+        // Outside of a request there is no slot, and the place is not needed.
+        let _ = CALLER.try_with(|caller| caller.get().map(|signed| signed.place.set(place)));
         self.objects.count_request(&credentials.access_key, &holder);
         let org = holder.org;
         let others = OWNERS.iter().filter_map(|name| cx.headers().get(*name)).any(|owner| owner != org.as_str());

@@ -8,4 +8,5 @@ pub(in crate::s3) mod domains;
 pub(in crate::s3) mod drain;
 pub(in crate::s3) mod front;
 pub(in crate::s3) mod open_calls;
+pub(in crate::s3) mod places;
 pub(in crate::s3) mod signing;

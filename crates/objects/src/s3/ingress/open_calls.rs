@@ -12,18 +12,21 @@ use http_body::{Body as _, Frame, SizeHint};
 use s3s::{Body, HttpResponse, StdError};
 use tarn_store::s3_keys::KeyHolder;
 
+use super::places::Place;
 use crate::Objects;
 
 /// How often the key of a call that still runs is looked up again.
 const RECHECK_INTERVAL: Duration = Duration::from_secs(2);
 
-/// A response of this size or less is not watched: what its client has not read yet is not much.
-const SMALL_RESPONSE: u64 = 1 << 20;
+/// A response of this size or less is sent at once, and its call ends with it. It is not watched and needs no place.
+const SMALL_RESPONSE: u64 = 64 << 10;
 
 /// The key that signed a call, and its holder.
 pub(in crate::s3) struct SignedBy {
     pub(in crate::s3) access_key: String,
     pub(in crate::s3) holder: KeyHolder,
+    /// Set once the signature is checked, and released with the call.
+    pub(in crate::s3) place: OnceLock<Place>,
 }
 
 /// The key of one call, once its signature is checked.

@@ -110,6 +110,18 @@ fn end(tx: &mut Tx<'_>, user: &User) -> Result<()> {
     revoke(tx, &key).map(drop)
 }
 
+/// A key that was ended at once does not work on a replica whose clock is behind.
+#[rstest]
+#[tokio::test(flavor = "multi_thread")]
+async fn ended_key_does_not_wait_for_slow_clocks(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
+) {
+    let Some((world, user, key)) = world(database).await else { return };
+    change(&world, &user, end).await.unwrap();
+    world.clock.set_back(Duration::from_secs(60));
+    assert!(!works(&world, &key.id).await);
+}
+
 /// The keys of a user who left do not work again when they return.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]

@@ -84,7 +84,7 @@ pub(crate) async fn get_job_log(
     Params(PartQuery { offset, limit, wait }): Params<PartQuery>,
 ) -> Result<Response, Failure> {
     if wait > 0 {
-        let _permit = app.shared.sockets.listeners.acquire(&call.caller.user.id)?;
+        let _permit = app.shared.sockets.listeners.acquire(&call.caller.user.owner())?;
         tokio::select! {
             waited = logs::wait(&call.control, &call.caller, &job, offset, Duration::from_secs(wait)) => waited?,
             () = app.stopping() => {}

@@ -117,6 +117,11 @@ fn table(owned: &OwnedResources) -> BTreeMap<&'static str, OtherTenant> {
         ("user_ssh_key_add", Nothing("/user/ssh-key/add".into(), json!({ "public_key": KEY }))),
         ("user_ssh_key_list", nothing("/user/ssh-key/list?include_org=true")),
         ("user_ssh_key_remove", forbidden(format!("/user/ssh-key/remove/{ssh_key}"))),
+        ("user_ssh_key_challenge", forbidden(format!("/user/ssh-key/challenge/{ssh_key}"))),
+        (
+            "user_ssh_key_prove",
+            Forbidden(format!("/user/ssh-key/prove/{ssh_key}"), json!({ "challenge": "x", "signature": "x" })),
+        ),
         ("request_info", forbidden(format!("/request/info/{request}"))),
         ("request_list", nothing("/request/list?include_org=true")),
         ("admin_user_create", NotAdmin("/admin/user/create".into(), json!({ "email": "x@y" }))),

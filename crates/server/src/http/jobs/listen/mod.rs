@@ -39,7 +39,7 @@ pub(crate) async fn listen_to_job(State(app): State<App>, Id(job): Id, upgrade: 
 /// Authenticates the client, and streams the log for as long as the client has access.
 async fn listen(app: &App, socket: &mut Socket, job: &str) -> SocketResult<()> {
     let caller = socket.authenticate_caller(app).await?;
-    let _permit = app.shared.sockets.listeners.acquire(&caller.user.id)?;
+    let _permit = app.shared.sockets.listeners.acquire(&caller.user.owner())?;
     let held = app.control.hold_access(&caller);
     held.run(stream_log(app, socket, &caller, job)).await?
 }

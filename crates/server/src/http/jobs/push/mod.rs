@@ -83,7 +83,7 @@ pub(crate) async fn push_job(State(app): State<App>, address: Address, upgrade: 
 
 async fn push_and_start(app: &App, socket: &mut Socket, address: &Address) -> SocketResult<()> {
     let caller = socket.authenticate_caller(app).await?;
-    let _permit = app.shared.sockets.pushes.acquire(&caller.user.id)?;
+    let _permit = app.shared.sockets.pushes.acquire(&caller.user.owner())?;
     let held = app.control.hold_access(&caller);
     let parameters: PushParameters = held.run(socket.read_frame(PARAMETERS_TIMEOUT)).await??;
     let client = match parameters.system.as_deref() {

@@ -5,7 +5,8 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use axum::http::StatusCode;
 use tarn_base::fair_share::{FairShare, Permit, UsedUp};
-use tarn_model::ids::UserId;
+use tarn_model::ids::{OrgId, UserId};
+use tarn_model::users::Owner;
 
 use crate::http::output::failure::Failure;
 use crate::serve::network_of;
@@ -67,28 +68,45 @@ impl SocketLimits {
     }
 }
 
-/// Permits of one kind, for authenticated users.
+/// Permits of one kind, for authenticated users. An organization has at most half of them, however many users it has.
 pub(in crate::http::jobs) struct UserPermits {
     what: &'static str,
     per_user: usize,
-    permits: FairShare<UserId>,
+    per_organization: usize,
+    users: FairShare<UserId>,
+    organizations: FairShare<OrgId>,
+}
+
+/// The permit of a user and that of their organization, if they have one.
+#[derive(Debug)]
+#[must_use = "the permits are released on drop"]
+pub(in crate::http::jobs) struct UserPermit {
+    _user: Permit<UserId>,
+    _organization: Option<Permit<OrgId>>,
 }
 
 impl UserPermits {
     fn new(what: &'static str, all: usize, per_user: usize) -> Self {
-        UserPermits { what, per_user, permits: FairShare::new(all, per_user) }
+        let per_organization = all / 2;
+        let organizations = FairShare::new(all, per_organization);
+        UserPermits { what, per_user, per_organization, users: FairShare::new(all, per_user), organizations }
     }
 
     /// Acquires a permit for this user.
-    pub(in crate::http::jobs) fn acquire(&self, user: &UserId) -> Result<Permit<UserId>, Failure> {
-        self.permits.try_acquire(user, 1).map_err(|used_up| match used_up {
+    pub(in crate::http::jobs) fn acquire(&self, user: &Owner) -> Result<UserPermit, Failure> {
+        let refuse = |used_up, who: &str, count: usize| match used_up {
             UsedUp::Share => {
-                let message =
-                    format!("you have {} {} at the same time, which is the limit; end some", self.per_user, self.what);
+                let message = format!("{who} {count} {} at the same time, which is the limit; end some", self.what);
                 Failure::new(StatusCode::TOO_MANY_REQUESTS, "too_many_sockets", message)
             }
             UsedUp::Total => no_permit_left(),
-        })
+        };
+        let of_user =
+            self.users.try_acquire(&user.user, 1).map_err(|used_up| refuse(used_up, "you have", self.per_user))?;
+        let of_organization = user.org.as_ref().map(|org| self.organizations.try_acquire(org, 1)).transpose();
+        let of_organization = of_organization
+            .map_err(|used_up| refuse(used_up, "the users of your organization have", self.per_organization))?;
+        Ok(UserPermit { _user: of_user, _organization: of_organization })
     }
 }
 
@@ -101,11 +119,15 @@ fn no_permit_left() -> Failure {
 mod tests {
     use super::*;
 
+    fn user(id: &str, org: Option<&str>) -> Owner {
+        Owner { user: id.parse().unwrap(), org: org.map(|org| org.parse().unwrap()) }
+    }
+
     /// No user can take all permits, and every permit is released.
     #[test]
     fn user_cannot_take_all_permits() {
         let permits = UserPermits::new("talks", 3, 2);
-        let (one, other): (UserId, UserId) = ("u-000000000001".parse().unwrap(), "u-000000000002".parse().unwrap());
+        let (one, other) = (user("u-000000000001", None), user("u-000000000002", None));
         let code = |user| permits.acquire(user).err().map(|failure| failure.code);
         let first = permits.acquire(&one).unwrap();
         let second = permits.acquire(&one).unwrap();
@@ -118,10 +140,25 @@ mod tests {
         assert!([&one, &one, &other].map(|user| permits.acquire(user)).iter().all(Result::is_ok));
     }
 
+    /// No organization can take all permits, however many users it has.
+    #[test]
+    fn organization_cannot_take_all_permits() {
+        let permits = UserPermits::new("talks", 6, 1);
+        let member = |number| user(&format!("u-00000000000{number}"), Some("o-000000000001"));
+        let held: Vec<_> = (1..=3).map(|number| permits.acquire(&member(number)).unwrap()).collect();
+        let refused = permits.acquire(&member(4)).unwrap_err();
+        assert_eq!(refused.code, "too_many_sockets");
+        assert!(refused.message.contains("your organization have 3 talks"), "{}", refused.message);
+        assert!(permits.acquire(&user("u-000000000008", Some("o-000000000002"))).is_ok());
+        assert!(permits.acquire(&user("u-000000000009", None)).is_ok());
+        drop(held);
+        assert!(permits.acquire(&member(4)).is_ok());
+    }
+
     /// Unauthenticated sockets do not take the permits of users.
     #[test]
     fn unauthenticated_sockets_have_own_permits() {
-        let (sockets, user) = (&SocketLimits::default(), "u-000000000001".parse().unwrap());
+        let (sockets, user) = (&SocketLimits::default(), user("u-000000000001", None));
         let of = |last: u8| Some(IpAddr::from([192, 0, 2, last]));
         let take_all =
             |last| std::iter::from_fn(move || sockets.acquire_unauthenticated(of(last)).ok()).collect::<Vec<_>>();
