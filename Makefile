@@ -93,7 +93,7 @@ bench: bench-tools ## measure against the baselines; rewrites the sections in do
 	.venv-bench/bin/python -m bench.client
 
 .PHONY: bench-compare
-bench-compare: bench-tools ## measure this program and an older one in turns: make bench-compare BEFORE=path/to/tarn
+bench-compare: bench-tools ## measure this program and older ones in turns: make bench-compare BEFORE="path/to/tarn …"
 	.venv-bench/bin/python -m bench.compare $(BEFORE)
 
 .PHONY: soak

@@ -170,3 +170,30 @@ def test_unprivileged_user_sees_skipped_checks(server):
     report.expect_level("skipped", "process.root", "kernel.idmapped_mounts", "network.firewall", "database.opens", "drift.instances")
     report.expect_level("ok", "engine.answers")
     assert report.code == (0 if report.body["counts"]["failure"] == 0 else 1)
+
+
+def test_open_private_networks_are_reported(tmp_path):
+    """An installation older than the rule for private networks is warned until its operator chooses one."""
+    with Server(tmp_path / "data") as server:
+        server.stop()
+    config = tmp_path / "tarn.toml"
+
+    def change(sql: str):
+        database = sqlite3.connect(server.data / "tarn.db")
+        with database:
+            database.execute(sql)
+        database.close()
+
+    doctor_without_engine(server.data).expect_level("ok", "network.private")
+    # What the migration of an older installation writes.
+    change("insert into installation (key, value) values ('permissive_defaults', 'kept')")
+    older = doctor_without_engine(server.data)
+    older.expect_level("warning", "network.private")
+    assert 'network.private to "closed"' in older.found["network.private"]["todo"]
+    for rule, level in (("closed", "ok"), ("open", "note")):
+        config.write_text(f'[network]\nprivate = "{rule}"\n')
+        doctor_without_engine(server.data, "--config", config).expect_level(level, "network.private")
+    # Data that is not migrated yet.
+    change("delete from installation where key = 'permissive_defaults'")
+    change("delete from migrations where version > 8")
+    doctor_without_engine(server.data).expect_level("warning", "network.private")

@@ -3,5 +3,8 @@
 alter table idempotency add column scope text not null default '';
 update idempotency set scope = user_id;
 
+-- The proofs of a scope are counted, because they have a limit.
+create index ssh_key_proofs_of_scope on ssh_key_proofs (scope);
+
 -- 1 for a key that was ended at once. Its end does not depend on the clock of the replica that looks it up.
 alter table s3_keys add column revoked bigint not null default 0;

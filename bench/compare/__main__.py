@@ -1,4 +1,5 @@
-"""`python -m bench.compare BEFORE [AFTER]`: two programs in turns, in one sitting; writes its section into docs/benchmarks.md."""
+"""`python -m bench.compare BEFORE…`: this program and older ones in turns, in one sitting; writes its section into
+docs/benchmarks.md."""
 
 import argparse
 import functools
@@ -15,6 +16,8 @@ from bench.spine import load, measure
 
 # What a change may cost: the median of the calls per second, or the processor time of a call.
 LEAST_RATE, MOST_CPU = 0.95, 1.03
+# The name of the program that is compared with each of the others.
+AFTER = "after"
 # Large objects measure the disk, not the program.
 LARGEST = 1 << 20
 
@@ -22,12 +25,12 @@ LARGEST = 1 << 20
 def main():
     """The calls of the spine, then S3."""
     parser = argparse.ArgumentParser(prog="bench.compare", description=__doc__)
-    parser.add_argument("before", type=Path)
-    parser.add_argument("after", type=Path, nargs="?", default=servers.TARN)
+    parser.add_argument("before", type=Path, nargs="+", help="older programs, oldest first")
+    parser.add_argument("--after", type=Path, default=servers.TARN)
     parser.add_argument("--seconds", type=int, default=5, help="length of one run")
     parser.add_argument("--repetitions", type=int, default=5, help="runs of each program")
     options = parser.parse_args()
-    programs = {"before": options.before.resolve(), "after": options.after.resolve()}
+    programs = {program.name: program.resolve() for program in options.before} | {AFTER: options.after.resolve()}
     # On the disk of the build, because a temporary directory may be in memory, where fsync costs nothing.
     with tempfile.TemporaryDirectory(prefix="bench-compare-", dir="target") as directory:
         work = Path(directory).resolve()
@@ -41,7 +44,7 @@ def main():
 def spine(work: Path, programs: dict, options) -> dict[str, dict]:
     """Reads from the cache, reads that are new, and creates; each program has a copy of the same data."""
     plan = measure.Plan(work, options.seconds, options.repetitions, 0)
-    base = measure.prepare(plan, program=programs["before"])
+    base = measure.prepare(plan, program=next(iter(programs.values())))
     calls = {}
     with ExitStack() as stack:
         for name, program in programs.items():
@@ -69,25 +72,32 @@ def object_storage(work: Path, programs: dict, options) -> dict[str, dict]:
 
 
 def render(rows: dict, programs: dict, options) -> str:
-    """The whole section."""
-    version = {name: servers.version(program) for name, program in programs.items()}
-    lines = ["| call | before/s | after/s | ratio | CPU µs before | after | ratio | |", "|-" * 8 + "|"]
-    for what, by in rows.items():
-        before, after = by["before"], by["after"]
-        rate, cpu = after.rate / before.rate, after.cpu_us / before.cpu_us
-        verdict = "held" if rate >= LEAST_RATE or cpu <= MOST_CPU else "NOT HELD"
-        figures = f"{before.rate:,.0f} | {after.rate:,.0f} | {rate:.2f} | {before.cpu_us:,.0f} | {after.cpu_us:,.0f} | {cpu:.2f}"
-        lines.append(f"| {what} | {figures} | {verdict} |")
+    """The whole section: a table for each older program."""
+    *older, after = programs
+    tables = [text for name in older for text in (f"From {name}, {servers.version(programs[name])}:", table(rows, name))]
     return "\n\n".join(
         [
             "## Before and after",
             document.circumstances(),
-            f"    python -m bench.compare BEFORE AFTER    before: {version['before']}, after: {version['after']}",
+            f"    python -m bench.compare BEFORE…    after: {servers.version(programs[after])}",
             f"Medians of {options.repetitions} runs of {options.seconds} s each, in turns. A row holds if its rate is at least "
             f"{LEAST_RATE} of before, or its processor time per call at most {MOST_CPU}.",
-            "\n".join(lines),
+            *tables,
         ]
     )
+
+
+def table(rows: dict, name: str) -> str:
+    """The program and an older one, call by call."""
+    lines = ["| call | before/s | after/s | ratio | CPU µs before | after | ratio | |", "|-" * 8 + "|"]
+    for what, by in rows.items():
+        before, after = by[name], by[AFTER]
+        rate, cpu = after.rate / before.rate, after.cpu_us / before.cpu_us
+        verdict = "held" if rate >= LEAST_RATE or cpu <= MOST_CPU else "NOT HELD"
+        figures = f"{before.rate:,.0f} | {after.rate:,.0f} | {rate:.2f} | {before.cpu_us:,.0f} | {after.cpu_us:,.0f} | {cpu:.2f}"
+        lines.append(f"| {what} | {figures} | {verdict} |")
+    return "\n".join(lines)
+
 
 
 if __name__ == "__main__":

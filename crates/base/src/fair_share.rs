@@ -5,12 +5,16 @@
 //! want. Callers are served in the order of their arrival. A caller that stops waiting leaves nothing behind, and a key
 //! without permits is forgotten.
 
+mod grouped;
+
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
+
+pub use grouped::{GroupedPermit, GroupedShare, GroupedUsedUp};
 
 /// A number of permits of which each key may have a share.
 #[derive(Debug)]

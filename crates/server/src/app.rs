@@ -2,21 +2,23 @@
 
 use std::sync::Arc;
 
-use tarn_base::fair_share::FairShare;
 use tarn_control::Control;
 use tarn_model::Ids;
-use tarn_model::ids::UserId;
 use tokio::sync::watch;
 
 use crate::http::input::body::Validators;
 use crate::http::jobs::SocketLimits;
 use crate::http::middleware::limiter::Limiter;
 use crate::http::middleware::response_cache::ResponseCache;
+use crate::serve::UserConnections;
 
 /// How many connections one user may have open at the same time, whatever their addresses.
 pub(crate) const USER_CONNECTIONS: usize = 1024;
 
-/// More than all listeners admit: only the share of a user is a limit here.
+/// How many those of one organization may have: half of what a listener admits.
+pub(crate) const ORGANIZATION_CONNECTIONS: usize = 2048;
+
+/// More than all listeners admit: only the shares are limits here.
 const MAX_CONNECTIONS: usize = 1 << 20;
 
 /// The rate limit of one API key.
@@ -56,8 +58,8 @@ pub(crate) struct Shared {
     pub(crate) validators: Validators,
     pub(crate) response_cache: ResponseCache,
     pub(crate) sockets: SocketLimits,
-    /// The connections of each user.
-    pub(crate) connections: FairShare<UserId>,
+    /// The connections of each user and of each organization.
+    pub(crate) connections: UserConnections,
     /// Whether the engine is stopping, so that no call should keep waiting for an event.
     stopping: watch::Sender<bool>,
     ids: Arc<dyn Ids>,
@@ -72,7 +74,7 @@ impl App {
             validators: Validators::from_document(),
             response_cache: ResponseCache::default(),
             sockets: SocketLimits::default(),
-            connections: FairShare::new(MAX_CONNECTIONS, USER_CONNECTIONS),
+            connections: UserConnections::new(MAX_CONNECTIONS, USER_CONNECTIONS, ORGANIZATION_CONNECTIONS),
             stopping: watch::Sender::new(false),
             ids,
         };

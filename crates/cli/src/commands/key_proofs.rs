@@ -25,12 +25,12 @@ const MAX_CHALLENGE: usize = 256;
 pub(crate) async fn prove_key(ctx: &Context<'_>, path: &Path) -> Result<Value> {
     let path = paths::resolve_path(ctx.environment, path);
     let fingerprint = read_fingerprint(path.clone()).await?;
-    let saved = ctx.api.get("/user/ssh-key/list", &[]).await?;
+    let saved = ctx.api.get("/user/ssh-key/list", &[("include_org", true.to_string())]).await?;
     let mut keys = saved["keys"].as_array().into_iter().flatten();
     let Some(key) = keys.find(|key| text_field(key, "fingerprint") == fingerprint) else {
         let public = if path.extension().is_some_and(|end| end == "pub") { "" } else { ".pub" };
         let message = format!(
-            "you have not saved the key {fingerprint} of {file}; save it with `tarn me sshkey add {file}{public}`",
+            "the key {fingerprint} of {file} is not saved; save it with `tarn me sshkey add {file}{public}`",
             file = path.display()
         );
         return Err(Failure::not_found(message));
@@ -78,7 +78,7 @@ async fn sign(ctx: &Context<'_>, path: PathBuf, challenge: String) -> Result<Str
         Ok(signature) if signed.status.success() && !signature.is_empty() => Ok(signature),
         _ if ctx.interrupts.is_pressed() => Err(Failure::interrupted("interrupted; the key is not proven")),
         _ => Err(Failure::new(format!(
-            "ssh-keygen did not sign with {}; see its message above (OpenSSH 8.0 or later is needed)",
+            "ssh-keygen did not sign with {}; see its message above (OpenSSH 8.1 or later is needed)",
             path.display()
         ))),
     }

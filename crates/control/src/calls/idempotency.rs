@@ -37,8 +37,9 @@ where
     }
     if usage::outcomes(tx, owner.scope())? >= MAX_OUTCOMES {
         let message = format!(
-            "your organization, or you without one, sent {MAX_OUTCOMES} calls with an Idempotency-Key within the last 24 \
-             hours, which is the limit; send this one without a key, or wait"
+            "{} sent {MAX_OUTCOMES} calls with an Idempotency-Key within the last 24 hours, which is the limit; send \
+             this one without a key, or wait",
+            if owner.org.is_some() { "your organization has" } else { "you have" }
         );
         return Err(Error::conflict("limit_reached", message));
     }

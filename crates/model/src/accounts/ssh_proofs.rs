@@ -1,5 +1,6 @@
 //! Proofs that a user holds the private half of an SSH key: a signature that `ssh-keygen -Y sign` made of a challenge.
 
+use ssh_key::public::KeyData;
 use ssh_key::{Algorithm, PublicKey, SshSig};
 
 /// The namespace of the signatures. It keeps a signature that was made for something else from being a proof, and a
@@ -8,6 +9,9 @@ pub const NAMESPACE: &str = "tarn-prove";
 
 /// The longest signature that is parsed; that of an RSA key of 16,384 bits has about 6,000 characters.
 pub const MAX_LENGTH: usize = 16_384;
+
+/// The largest RSA key whose signatures can be checked.
+const MAX_RSA_BITS: u32 = 8192;
 
 /// Why a signature proves nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -22,6 +26,8 @@ pub enum NotAProof {
     OtherKey,
     #[error("the signature is not one of this challenge by this key; request a challenge and sign exactly its text")]
     Mismatch,
+    #[error("signatures of such a key cannot be checked; log in once by the id of your cluster instead")]
+    Unsupported,
 }
 
 /// Checks that the private half of a public key signed the challenge. Everything but the public key is untrusted.
@@ -43,7 +49,17 @@ pub fn verify(public_key: &str, challenge: &str, signature: &str) -> Result<(), 
     if signature.public_key() != key.key_data() {
         return Err(NotAProof::OtherKey);
     }
+    if !is_supported(&key) {
+        return Err(NotAProof::Unsupported);
+    }
     key.verify(NAMESPACE, challenge.as_bytes(), &signature).map_err(|_| NotAProof::Mismatch)
+}
+
+fn is_supported(key: &PublicKey) -> bool {
+    match key.key_data() {
+        KeyData::Rsa(rsa) => rsa.key_size() <= MAX_RSA_BITS,
+        data => !matches!(data.algorithm(), Algorithm::Dsa | Algorithm::Other(_)),
+    }
 }
 
 #[cfg(test)]

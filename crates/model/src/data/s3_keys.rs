@@ -27,12 +27,14 @@ pub struct S3Key {
     pub last_used: Option<Time>,
     /// From when on it does not work; `None` until it is replaced or revoked.
     pub ends: Option<Time>,
+    /// Whether it was ended at once. Then it does not work, also where the clock of a replica is behind.
+    pub revoked: bool,
 }
 
 impl S3Key {
     /// Returns whether the key has not ended.
     pub fn works_at(&self, now: Time) -> bool {
-        self.ends.is_none_or(|ends| ends > now)
+        !self.revoked && self.ends.is_none_or(|ends| ends > now)
     }
 }
 

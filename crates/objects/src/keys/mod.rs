@@ -73,7 +73,11 @@ pub fn rotate(tx: &mut Tx<'_>, user: &UserId, org: &OrgId, keep: Option<Duration
     for key in &mut replaced {
         // A key that ends sooner is not prolonged.
         let end = key.ends.map_or(end, |ends| ends.min(end));
-        rows::set_end(tx, &key.id, end)?;
+        if end <= now {
+            rows::revoke(tx, &key.id)?;
+        } else {
+            rows::set_end(tx, &key.id, end)?;
+        }
         key.ends = Some(end);
     }
     let name = replaced.first().map_or(DEFAULT_NAME, |key| key.name.as_str());
@@ -82,11 +86,9 @@ pub fn rotate(tx: &mut Tx<'_>, user: &UserId, org: &OrgId, keep: Option<Duration
 
 /// Ends a key at once. Returns whether it worked until now.
 pub fn revoke(tx: &mut Tx<'_>, key: &S3Key) -> Result<bool> {
-    let now = tx.now();
-    if key.works_at(now) {
-        rows::set_end(tx, &key.id, now)?;
-    }
-    Ok(key.works_at(now))
+    // Also a key that has ended here: the clock of another replica may be behind.
+    rows::revoke(tx, &key.id)?;
+    Ok(key.works_at(tx.now()))
 }
 
 fn insert(tx: &mut Tx<'_>, user: &UserId, org: &OrgId, name: &str) -> Result<S3Key> {
@@ -96,7 +98,7 @@ fn insert(tx: &mut Tx<'_>, user: &UserId, org: &OrgId, name: &str) -> Result<S3K
         rows::remove(tx, &forgotten.id)?;
     }
     let (user, org, name) = (user.clone(), org.clone(), name.to_owned());
-    let key = S3Key { id, user, org, name, created: now, last_used: None, ends: None };
+    let key = S3Key { id, user, org, name, created: now, last_used: None, ends: None, revoked: false };
     rows::insert(tx, &key)?;
     Ok(key)
 }

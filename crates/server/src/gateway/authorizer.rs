@@ -3,30 +3,42 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::BoxFuture;
-use tarn_base::fair_share::{FairShare, Permit};
+use tarn_base::fair_share::{GroupedPermit, GroupedShare};
 use tarn_control::Control;
 use tarn_control::operations::gateway::{self, LoginAccess, LoginMatch};
-use tarn_model::ids::{InstanceId, UserId};
+use tarn_model::ids::InstanceId;
 use tarn_ssh::{Authorizer, Denied, Login, Target};
 
 /// How many connections one user may have open at the same time.
 const USER_CONNECTIONS: usize = 128;
 
-/// More than the gateway admits: only the share of a user is a limit here.
+/// How many those of one organization may have: half of what the gateway admits.
+const ORGANIZATION_CONNECTIONS: usize = 256;
+
+/// More than the gateway admits: only the shares are limits here.
 const MAX_CONNECTIONS: usize = 1 << 20;
+
+/// How long a connection stays open that leads nowhere, so that its client can read why.
+const EXPLANATION_TIME: Duration = Duration::from_secs(10);
+
+/// The place of a connection, until it is dropped.
+type ConnectionPermit = GroupedPermit<String, String>;
 
 /// Authorizes logins through the control plane.
 pub(super) struct ControlAuthorizer {
     control: Control,
-    /// The connections of each user.
-    users: FairShare<UserId>,
+    /// The connections of each user, and of each organization or user without one. A key that leads nowhere counts by
+    /// itself.
+    connections: GroupedShare<String, String>,
 }
 
 impl ControlAuthorizer {
     pub(super) fn new(control: Control) -> Self {
-        ControlAuthorizer { control, users: FairShare::new(MAX_CONNECTIONS, USER_CONNECTIONS) }
+        let connections = GroupedShare::new(MAX_CONNECTIONS, USER_CONNECTIONS, ORGANIZATION_CONNECTIONS);
+        ControlAuthorizer { control, connections }
     }
 
     async fn find_target(&self, login: Login<'_>) -> Result<Arc<dyn Target>, Denied> {
@@ -37,7 +49,7 @@ impl ControlAuthorizer {
         })?;
         match found.ok_or(Denied)? {
             LoginMatch::One(found) => {
-                let permit = if login.proven { Some(self.acquire_permit(&found.user)?) } else { None };
+                let permit = self.acquire_permit(login, found.user.as_str(), Some(found.scope()))?;
                 // Watched first: access that ends from here on ends the connection.
                 let access = login.proven.then(|| gateway::hold_access(control, &found, fingerprint, login.from));
                 if login.proven
@@ -51,16 +63,29 @@ impl ControlAuthorizer {
                 Ok(Arc::new(InstanceTarget { control, id, access, _permit: permit }))
             }
             // The key opens each of these instances, so its owner may see their names.
-            LoginMatch::Ambiguous(message) => Ok(Arc::new(AmbiguousLogin { message })),
+            LoginMatch::Ambiguous(message) => {
+                let permit = self.acquire_permit(login, fingerprint, None)?;
+                Ok(Arc::new(AmbiguousLogin { message, _permit: permit }))
+            }
         }
     }
 }
 
 impl ControlAuthorizer {
-    /// Counts a connection for its user, from whatever address it comes.
-    fn acquire_permit(&self, user: &UserId) -> Result<Permit<UserId>, Denied> {
-        self.users.try_acquire(user, 1).map_err(|_| {
-            tracing::info!(%user, limit = USER_CONNECTIONS, "a login was refused: the user has too many SSH connections");
+    /// Counts a connection for its user and their organization, from whatever address it comes. A key that was only
+    /// offered takes no place.
+    fn acquire_permit(
+        &self,
+        login: Login<'_>,
+        user: &str,
+        scope: Option<&str>,
+    ) -> Result<Option<ConnectionPermit>, Denied> {
+        if !login.proven {
+            return Ok(None);
+        }
+        let permit = self.connections.try_acquire(Some(&user.to_owned()), scope.map(str::to_owned).as_ref());
+        permit.map(Some).map_err(|used_up| {
+            tracing::info!(user, scope, ?used_up, "a login was refused: there are too many SSH connections");
             Denied
         })
     }
@@ -94,7 +119,7 @@ struct InstanceTarget {
     /// Absent as long as the key was only offered.
     access: Option<LoginAccess>,
     /// For as long as the connection is open.
-    _permit: Option<Permit<UserId>>,
+    _permit: Option<ConnectionPermit>,
 }
 
 impl Target for InstanceTarget {
@@ -115,10 +140,83 @@ impl Target for InstanceTarget {
 /// A login name that means several instances; connecting fails with a message that lists them.
 struct AmbiguousLogin {
     message: String,
+    /// For as long as the connection is open.
+    _permit: Option<ConnectionPermit>,
 }
 
 impl Target for AmbiguousLogin {
     fn dial(&self) -> BoxFuture<'_, io::Result<Box<dyn tarn_link::Stream>>> {
         Box::pin(async { Err(io::Error::other(self.message.clone())) })
+    }
+
+    fn ended(&self) -> BoxFuture<'_, String> {
+        Box::pin(async {
+            tokio::time::sleep(EXPLANATION_TIME).await;
+            self.message.clone()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tarn_control::Caller;
+    use tarn_control::operations::{clusters, ssh_keys};
+    use tarn_control::testing::world;
+    use tarn_ssh::Key;
+    use tarn_store::testing::DatabaseKind;
+
+    use super::*;
+
+    const ADA: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAILM+rvN+ot98qgEN796jTiQfZfG1KaT0PtFDJ/XFSqti ada";
+    const BEN: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIMh4Ck57FfxgjFYG3WuFDJAnwW4aNFB1gwoRNhAAhK4A ben";
+
+    /// A user has a number of SSH connections, also where the name is not enough. Others have their own, and a
+    /// connection that ends makes room.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn connections_of_user_are_limited() {
+        let world = world(DatabaseKind::Sqlite).await.unwrap();
+        let (ada, ben) = (world.member("ada@x.org", Some("x")).await, world.member("ben@x.org", Some("x")).await);
+        // A stranger has saved the keys too, so that the name of their cluster is not enough.
+        let eve = world.member("eve@y.org", Some("y")).await;
+        for (creator, name) in [(&ada, "box"), (&eve, "lure")] {
+            let new =
+                clusters::NewCluster { instance_type: "1xCPU".into(), name: Some(name.into()), ..Default::default() };
+            clusters::create(&world.control, creator, new).await.unwrap();
+        }
+        world.settle().await;
+        let save = async |caller: &Caller, line: &str| {
+            ssh_keys::add(&world.control, caller, line, None).await.unwrap();
+            Key { line: line.to_owned(), fingerprint: tarn_model::ssh_keys::parse(line).unwrap().fingerprint }
+        };
+        let (of_ada, of_ben) = (save(&ada, ADA).await, save(&ben, BEN).await);
+        for key in [&of_ada, &of_ben] {
+            let fingerprint = key.fingerprint.clone();
+            let scope = ada.user.owner().scope().to_owned();
+            let prove = world.store.write(move |tx| tarn_store::ssh_keys::save_proof(tx, &fingerprint, &scope));
+            prove.await.unwrap();
+            save(&eve, &key.line).await;
+        }
+        let authorizer = ControlAuthorizer::new(world.control.clone());
+        let from: SocketAddr = "192.0.2.7:4711".parse().unwrap();
+        let log_in =
+            async |user: &str, key: &Key, proven| authorizer.authorize(Login { user, key, from, proven }).await;
+        for name in ["box", "lure"] {
+            let mut open = Vec::new();
+            for _ in 0..USER_CONNECTIONS {
+                open.push(log_in(name, &of_ada, true).await.unwrap());
+            }
+            assert_eq!(log_in(name, &of_ada, true).await.err(), Some(Denied), "{name}");
+            assert!(log_in(name, &of_ada, false).await.is_ok(), "a key that is only offered takes no place");
+            assert!(log_in(name, &of_ben, true).await.is_ok(), "another user has places of their own");
+            open.pop();
+            assert!(log_in(name, &of_ada, true).await.is_ok(), "a connection that ended makes room");
+        }
+    }
+
+    /// A connection that leads nowhere ends by itself.
+    #[tokio::test(start_paused = true)]
+    async fn ambiguous_login_ends() {
+        let login = AmbiguousLogin { message: "use an id".to_owned(), _permit: None };
+        assert_eq!(login.ended().await, "use an id");
     }
 }

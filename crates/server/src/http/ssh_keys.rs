@@ -117,7 +117,6 @@ pub(crate) async fn remove_ssh_key(call: ChangeCall, Id(key): Id) -> EndpointRes
         (status = 400, description = "Invalid SSH key ID format"),
         (status = 403, description = "Access denied"),
         (status = 404, description = "SSH key not found"),
-        (status = 409, description = "Another member saved the key"),
     ),
 )]
 pub(crate) async fn get_ssh_key_challenge(call: ReadCall, Id(key): Id) -> EndpointResult<SSHKeyChallengeResponse> {
@@ -134,7 +133,7 @@ pub(crate) async fn get_ssh_key_challenge(call: ReadCall, Id(key): Id) -> Endpoi
 
 /// Prove an SSH key
 ///
-/// Show that the caller holds the private half of a key that they saved, with the signature of a challenge. From then
+/// Show that the caller holds the private half of a saved key, with the signature of a challenge. From then
 /// on the names of the clusters of the user and the organization work with it, also while others have saved it. Another
 /// proof changes nothing.
 #[utoipa::path(
@@ -148,7 +147,7 @@ pub(crate) async fn get_ssh_key_challenge(call: ReadCall, Id(key): Id) -> Endpoi
         (status = 400, description = "Invalid SSH key ID format, invalid challenge, or not an SSH signature"),
         (status = 403, description = "Access denied"),
         (status = 404, description = "SSH key not found"),
-        (status = 409, description = "The signature proves nothing, or another member saved the key"),
+        (status = 409, description = "The signature proves nothing, or too many keys are proven"),
     ),
 )]
 pub(crate) async fn prove_ssh_key(Id(key): Id, call: Call<SSHKeyProveRequest>) -> EndpointResult<MessageResponse> {

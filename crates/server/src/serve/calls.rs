@@ -81,7 +81,7 @@ impl hyper::service::Service<Request<Incoming>> for Calls {
         Box::pin(async move {
             let Ok(mut response) = handled.await;
             if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-                facts.mark_upgraded(running.permit.take());
+                facts.mark_upgraded();
                 return Ok(response);
             }
             // What is left of the body must not be read as the next call, and the client must know that.

@@ -103,10 +103,11 @@ impl TrustedProxies {
     /// itself. Everything before it is what that client claims.
     pub(super) fn client_of(&self, proxy: IpAddr, headers: &HeaderMap) -> IpAddr {
         let values = headers.get_all(FORWARDED_FOR).iter().collect::<Vec<_>>();
-        let texts = values.into_iter().rev().map(|value| value.to_str().unwrap_or("?"));
+        // Each entry by itself: what the client wrote before it must not hide what the proxy added.
+        let entries = values.into_iter().rev().flat_map(|value| value.as_bytes().rsplit(|byte| *byte == b','));
         let mut nearest = proxy;
-        for entry in texts.flat_map(|text| text.rsplit(',')).take(MAX_PROXIES) {
-            let Some(address) = parse_entry(entry.trim()) else { break };
+        for entry in entries.take(MAX_PROXIES) {
+            let Some(address) = str::from_utf8(entry).ok().and_then(|text| parse_entry(text.trim())) else { break };
             nearest = address;
             if !self.contain(address) {
                 break;
@@ -125,6 +126,8 @@ fn parse_entry(entry: &str) -> Option<IpAddr> {
 
 #[cfg(test)]
 mod tests {
+    use axum::http::HeaderValue;
+
     use super::*;
 
     fn trusted() -> TrustedProxies {
@@ -144,10 +147,11 @@ mod tests {
             (&[], "10.0.0.1"),
             (&["10.2.2.2"], "10.2.2.2"),
             (&["198.51.100.1, unknown, 10.3.3.3"], "10.3.3.3"),
+            (&["é, 198.51.100.1"], "198.51.100.1"),
         ] {
             let mut headers = HeaderMap::new();
             for value in forwarded {
-                headers.append(FORWARDED_FOR, value.parse().unwrap());
+                headers.append(FORWARDED_FOR, HeaderValue::from_bytes(value.as_bytes()).unwrap());
             }
             let proxy = "10.0.0.1".parse().unwrap();
             assert_eq!(trusted().client_of(proxy, &headers), client.parse::<IpAddr>().unwrap(), "{forwarded:?}");

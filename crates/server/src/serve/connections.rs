@@ -14,8 +14,9 @@ use std::time::Duration;
 
 use futures::task::AtomicWaker;
 use parking_lot::Mutex;
-use tarn_base::fair_share::{FairShare, Permit, UsedUp};
-use tarn_model::ids::{InstanceId, UserId};
+use tarn_base::fair_share::{GroupedPermit, GroupedShare, GroupedUsedUp};
+use tarn_model::ids::{InstanceId, OrgId, UserId};
+use tarn_model::users::Owner;
 use tokio::time::Instant;
 
 /// How many connections may be open at the same time.
@@ -66,6 +67,10 @@ const IDLE: u8 = 1;
 const BUSY: u8 = 2;
 const CLOSED: u8 = 3;
 
+/// The connections of all users and organizations. On one of a proxy, each call counts for its own user.
+pub(crate) type UserConnections = GroupedShare<UserId, OrgId>;
+type UserConnection = GroupedPermit<UserId, OrgId>;
+
 /// What the table, the task and the calls of a connection share.
 #[derive(Debug)]
 pub(crate) struct ConnectionState {
@@ -75,7 +80,7 @@ pub(crate) struct ConnectionState {
     began: Instant,
     is_shared: bool,
     closes_after_call: AtomicBool,
-    user: Mutex<Option<(UserId, Permit<UserId>)>>,
+    user: Mutex<Option<(Owner, UserConnection)>>,
     waker: AtomicWaker,
 }
 
@@ -88,6 +93,9 @@ impl ConnectionState {
 
     /// Marks the end of a call.
     pub(super) fn end_call(&self) {
+        if self.is_shared {
+            *self.user.lock() = None;
+        }
         self.since_ms.store(milliseconds(self.began.elapsed()), Ordering::Release);
         let _ = self.phase.compare_exchange(BUSY, IDLE, Ordering::AcqRel, Ordering::Acquire);
     }
@@ -107,17 +115,15 @@ impl ConnectionState {
         self.closes_after_call.load(Ordering::Acquire)
     }
 
-    /// Counts the connection for the user of its call. Over the limit of the user it ends after the call.
-    pub(crate) fn assign_to(&self, user: &UserId, permits: &FairShare<UserId>) -> Result<(), UsedUp> {
-        if self.is_shared {
-            return Ok(());
-        }
+    /// Counts the connection for the user of its call, and for their organization. Over a limit it ends after the call,
+    /// unless it is shared with others.
+    pub(crate) fn assign_to(&self, user: &Owner, connections: &UserConnections) -> Result<(), GroupedUsedUp> {
         let mut assigned = self.user.lock();
         if assigned.as_ref().is_none_or(|(known, _)| known != user) {
             // The permit of another user is released first, in case it is needed.
             *assigned = None;
-            let permit =
-                permits.try_acquire(user, 1).inspect_err(|_| self.closes_after_call.store(true, Ordering::Release))?;
+            let permit = connections.try_acquire(Some(&user.user), user.org.as_ref());
+            let permit = permit.inspect_err(|_| self.closes_after_call.store(!self.is_shared, Ordering::Release))?;
             *assigned = Some((user.clone(), permit));
         }
         Ok(())
@@ -347,19 +353,25 @@ mod tests {
         assert_eq!(of("::ffff:192.0.2.1"), address(1));
     }
 
-    /// A user has a number of connections; one that is over it ends after its call.
+    /// A user and an organization have a number of connections; one that is over it ends after its call.
     #[tokio::test]
     async fn connections_of_user_are_limited() {
-        let (connections, permits) = (Connections::new(ConnectionLimits::default()), FairShare::new(9, 1));
-        let (one, other) = ("u-000000000001".parse().unwrap(), "u-000000000002".parse().unwrap());
+        let (connections, shares) = (Connections::new(ConnectionLimits::default()), UserConnections::new(9, 1, 2));
+        let [one, other, third] = ["u-000000000001", "u-000000000002", "u-000000000003"]
+            .map(|user| Owner { user: user.parse().unwrap(), org: Some("o-000000000001".parse().unwrap()) });
         let [first, second, proxy] =
             [address(1), address(2), Peer::TrustedProxy].map(|peer| connections.admit(peer).unwrap());
-        assert_eq!(first.state.assign_to(&one, &permits), Ok(()));
-        assert_eq!(first.state.assign_to(&one, &permits), Ok(()), "a connection counts once");
-        assert_eq!(second.state.assign_to(&one, &permits), Err(UsedUp::Share));
+        assert_eq!(first.state.assign_to(&one, &shares), Ok(()));
+        assert_eq!(first.state.assign_to(&one, &shares), Ok(()), "a connection counts once");
+        assert_eq!(second.state.assign_to(&one, &shares), Err(GroupedUsedUp::Member));
         assert!(second.state.closes_after_call() && !first.state.closes_after_call());
-        assert_eq!(proxy.state.assign_to(&one, &permits), Ok(()), "a proxy carries the calls of many");
-        assert_eq!(first.state.assign_to(&other, &permits), Ok(()));
-        assert_eq!(second.state.assign_to(&one, &permits), Ok(()));
+        // The calls on a connection of a proxy count one by one, and the connection stays open for others.
+        assert_eq!(proxy.state.assign_to(&one, &shares), Err(GroupedUsedUp::Member));
+        assert!(!proxy.state.closes_after_call());
+        assert!(proxy.state.begin_call());
+        assert_eq!(proxy.state.assign_to(&other, &shares), Ok(()));
+        assert_eq!(second.state.assign_to(&third, &shares), Err(GroupedUsedUp::Group));
+        proxy.state.end_call();
+        assert_eq!(second.state.assign_to(&third, &shares), Ok(()), "the call on the proxy's connection has ended");
     }
 }

@@ -81,3 +81,24 @@ impl RefusalForm {
         response
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A refusal has the form that the clients of the listener understand.
+    #[tokio::test]
+    async fn refusals_have_form_of_listener() {
+        for (form, status, kind, word) in [
+            (RefusalForm::Json, 429, "application/json", "\"code\":\"too_many_connections\""),
+            (RefusalForm::S3, 503, "application/xml", "<Code>SlowDown</Code>"),
+        ] {
+            let response = ForwardedCalls::new(form).refusal();
+            let (head, body) = response.into_parts();
+            assert_eq!(head.status.as_u16(), status);
+            assert_eq!(head.headers[header::CONTENT_TYPE], kind);
+            let body = axum::body::to_bytes(body, 4096).await.unwrap();
+            assert!(String::from_utf8_lossy(&body).contains(word), "{body:?}");
+        }
+    }
+}

@@ -2,10 +2,8 @@
 //! head had both Content-Length and Transfer-Encoding, and whether the body of a call has arrived. What this cannot
 //! follow is left to the library, which is safe by itself: it trusts Transfer-Encoding and closes the connection.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock};
-
-use super::forwarded::CallPermit;
 
 /// How much of a line is kept when it arrives in pieces: enough for the names and for a length.
 const LINE_BYTES: usize = 64;
@@ -19,8 +17,6 @@ pub(super) struct FramingFacts {
     incomplete: AtomicU32,
     /// Whether the connection no longer speaks HTTP.
     is_upgraded: AtomicBool,
-    /// The place of the call that upgraded the connection. The stream holds these facts, so it counts while it is open.
-    upgraded_call: OnceLock<CallPermit>,
 }
 
 impl FramingFacts {
@@ -35,10 +31,7 @@ impl FramingFacts {
     }
 
     /// Stops following: what arrives now is no HTTP.
-    pub(super) fn mark_upgraded(&self, call: Option<CallPermit>) {
-        if let Some(call) = call {
-            let _ = self.upgraded_call.set(call);
-        }
+    pub(super) fn mark_upgraded(&self) {
         self.is_upgraded.store(true, Ordering::Release);
     }
 }

@@ -43,7 +43,7 @@ use stream::{FollowedStream, Transport};
 pub(crate) use calls::ConnectionOfCall;
 pub(crate) use client_address::ClientAddress;
 pub use client_address::{TrustedNetwork, TrustedProxies};
-pub(crate) use connections::network_of;
+pub(crate) use connections::{UserConnections, network_of};
 pub use forwarded::RefusalForm;
 pub use tls::Tls;
 

@@ -21,7 +21,8 @@ impl Tls {
         *self.0.write() = only_http1(config);
     }
 
-    pub(super) fn current(&self) -> Arc<ServerConfig> {
+    /// The configuration of new connections.
+    pub fn current(&self) -> Arc<ServerConfig> {
         self.0.read().clone()
     }
 }

@@ -43,7 +43,7 @@ pub struct Selection<'a> {
 macro_rules! select {
     ($rest:literal) => {
         concat!(
-            "select k.access_key, k.user_id, k.org_id, k.name, k.created_us, k.last_used_us, k.ends_us from s3_keys k ",
+            "select k.access_key, k.user_id, k.org_id, k.name, k.created_us, k.last_used_us, k.ends_us, k.revoked from s3_keys k ",
             $rest
         )
     };
@@ -92,35 +92,49 @@ pub fn list(
     // Every key ends after the beginning of time.
     let working_at = if selection.ended { Time::from_micros(i64::MIN) } else { tx.now() };
     let user = selection.user.map_or("", UserId::as_str);
-    let sql = "select k.access_key, k.user_id, k.org_id, k.name, k.created_us, k.last_used_us, k.ends_us, u.email, \
+    let sql = "select k.access_key, k.user_id, k.org_id, k.name, k.created_us, k.last_used_us, k.ends_us, k.revoked, u.email, \
                u.disabled, coalesce(u.org_id, '') from s3_keys k join users u on u.id = k.user_id \
                where k.org_id = $1 and ($2 = '' or k.user_id = $2) and (k.ends_us is null or k.ends_us > $3) \
-               and (k.created_us, k.access_key) < ($4, $5) order by k.created_us desc, k.access_key desc limit $6";
-    tx.rows(sql, &params![selection.org, user, working_at, time, id, limit], |row| {
+               and k.revoked <= $4 and (k.created_us, k.access_key) < ($5, $6) \
+               order by k.created_us desc, k.access_key desc limit $7";
+    tx.rows(sql, &params![selection.org, user, working_at, selection.ended, time, id, limit], |row| {
         let (key, email, disabled, org) = (read_key(row)?, row.text()?, row.flag()?, row.text()?);
         Ok(ListedKey { suspended: disabled || org != key.org.as_str(), key, email })
     })
 }
 
-/// Sets when a key stops working. An end that is not in the future holds on every replica at once, whatever its clock.
+/// Sets when a key stops working, if it was not revoked.
 pub fn set_end(tx: &mut Tx<'_>, id: &str, at: Time) -> Result<()> {
-    let revoked = at <= tx.now();
-    tx.execute_guarded("update s3_keys set ends_us = $1, revoked = $2 where access_key = $3", &params![at, revoked, id])
+    tx.execute_guarded("update s3_keys set ends_us = $1 where access_key = $2 and revoked = 0", &params![at, id])
+}
+
+macro_rules! revoke {
+    ($which:literal) => {
+        concat!(
+            "update s3_keys set revoked = 1, ends_us = case when ends_us <= $1 then ends_us else $1 end \
+             where revoked = 0 and ",
+            $which
+        )
+    };
+}
+
+/// Ends a key on every replica at once, whatever its clock.
+pub fn revoke(tx: &mut Tx<'_>, id: &str) -> Result<()> {
+    let now = tx.now();
+    tx.run(revoke!("access_key = $2"), &params![now, id])
 }
 
 /// Ends all keys of an organization.
 pub fn end_of_organization(tx: &mut Tx<'_>, org: &OrgId) -> Result<()> {
     let now = tx.now();
-    let sql = "update s3_keys set ends_us = $1, revoked = 1 where org_id = $2 and (ends_us is null or ends_us > $1)";
-    tx.run(sql, &params![now, org])
+    tx.run(revoke!("org_id = $2"), &params![now, org])
 }
 
 /// Ends the keys of users who have left the organization of the key, so that they do not work again should the user
 /// return. Returns their number.
 pub fn end_of_departed(tx: &mut Tx<'_>) -> Result<u64> {
     let now = tx.now();
-    let sql = "update s3_keys set ends_us = $1, revoked = 1 where (ends_us is null or ends_us > $1) and not exists \
-               (select 1 from users u where u.id = s3_keys.user_id and u.org_id = s3_keys.org_id)";
+    let sql = revoke!("not exists (select 1 from users u where u.id = s3_keys.user_id and u.org_id = s3_keys.org_id)");
     tx.execute(sql, &params![now])
 }
 
@@ -145,5 +159,6 @@ fn read_key(row: &mut Row) -> Result<S3Key> {
         created: row.time()?,
         last_used: row.maybe_time()?,
         ends: row.maybe_time()?,
+        revoked: row.flag()?,
     })
 }

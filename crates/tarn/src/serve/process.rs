@@ -10,6 +10,9 @@ use crate::failure::{Failure, Result};
 /// How long after a signal the program ends at the latest.
 pub(super) const LAST_MOMENT: Duration = Duration::from_secs(9);
 
+/// How long the log has for the reason.
+const LOG_TIME: Duration = Duration::from_millis(100);
+
 /// Keeps API keys and the master key, which are in the memory of the engine, out of core dumps and from other processes
 /// of the same user. What the engine starts is not affected: executing a program resets the first, and only the
 /// soft limit is changed.
@@ -27,7 +30,9 @@ pub(super) fn keep_memory_private() {
 pub(super) fn end_after_signal() -> Result<()> {
     after_signal(|| {
         wait(LAST_MOMENT);
-        tracing::error!("the engine did not stop in time; the program ends");
+        // On a thread of its own, because a reader of the log that has stopped reading could block it.
+        std::thread::spawn(|| tracing::error!("the engine did not stop in time; the program ends"));
+        wait(LOG_TIME);
         std::process::exit(1);
     })
 }
@@ -60,6 +65,14 @@ mod tests {
     use rustix::process::{Signal, getpid, kill_process};
 
     use super::*;
+
+    /// Other processes of the same user cannot read the memory of the engine, and it leaves no core file.
+    #[test]
+    fn memory_is_private() {
+        keep_memory_private();
+        assert_eq!(rustix::process::dumpable_behavior().unwrap(), DumpableBehavior::NotDumpable);
+        assert_eq!(getrlimit(Resource::Core).current, Some(0));
+    }
 
     /// The signal is noticed although the only thread of the runtime is blocked.
     #[tokio::test]

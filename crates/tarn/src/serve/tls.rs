@@ -77,3 +77,43 @@ pub(crate) fn load_tls_config(cert: &Path, key: &Path) -> Result<ServerConfig> {
         .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, key));
     config.map_err(|e| wrong(cert, &e))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+    use std::sync::Arc;
+
+    use tempfile::TempDir;
+
+    use super::*;
+
+    /// Writes a new certificate and its key.
+    fn write_certificate(cert: &Path, key: &Path) {
+        let kind = ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"];
+        let mut openssl = Command::new("openssl");
+        openssl.args(kind).args(["-days", "2", "-subj", "/CN=tarn-test", "-keyout"]).arg(key).arg("-out").arg(cert);
+        let output = openssl.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+    }
+
+    /// Files that changed are read again without a signal. Unchanged files are not, and unusable ones change nothing.
+    #[tokio::test(start_paused = true)]
+    async fn changed_files_are_read_again() {
+        let directory = TempDir::new().unwrap();
+        let [cert, key] = ["cert.pem", "key.pem"].map(|name| directory.path().join(name));
+        write_certificate(&cert, &key);
+        let tls = start_tls(&cert, &key).unwrap();
+        let after_check = async || {
+            // Time is paused: it jumps to the next check.
+            tokio::time::sleep(CHECK_INTERVAL * 2).await;
+            tls.current()
+        };
+        let first = tls.current();
+        assert!(Arc::ptr_eq(&first, &after_check().await), "nothing has changed");
+        write_certificate(&cert, &key);
+        let second = after_check().await;
+        assert!(!Arc::ptr_eq(&first, &second), "the new certificate is in use");
+        std::fs::write(&cert, "broken").unwrap();
+        assert!(Arc::ptr_eq(&second, &after_check().await), "the previous certificate stays in use");
+    }
+}

@@ -11,7 +11,8 @@ use tarn_model::Time;
 use tarn_model::ids::SshKeyId;
 use tarn_model::ssh_keys::SshKey;
 use tarn_model::ssh_proofs::{self, NotAProof};
-use tarn_store::{Tx, events, ssh_keys};
+use tarn_store::ssh_keys::{self, SavedProof};
+use tarn_store::{Tx, events};
 
 use crate::{Caller, Control, Error, Result};
 
@@ -30,13 +31,13 @@ pub struct Challenge {
     pub expires: Time,
 }
 
-/// Returns a challenge for a key that the caller saved.
+/// Returns a challenge for a saved key.
 pub async fn challenge(control: &Control, caller: &Caller, key: &str) -> Result<Challenge> {
     let id: SshKeyId = key.parse()?;
-    let key = control.store().read(|tx| find_own(tx, caller, &id)).await?;
+    let key = control.store().read(|tx| find_saved(tx, caller, &id)).await?;
     let expires = control.clock().now().after(LIFETIME);
     let seconds = expires.as_micros() / 1_000_000;
-    let mac = challenge_mac(control, &key, seconds).to_hex();
+    let mac = challenge_mac(control, caller, &key, seconds).to_hex();
     let expires = Time::from_micros(seconds * 1_000_000);
     Ok(Challenge { text: format!("{PREFIX} {id} {seconds} {mac}"), expires })
 }
@@ -45,22 +46,35 @@ pub async fn challenge(control: &Control, caller: &Caller, key: &str) -> Result<
 /// message.
 pub async fn prove(control: &Control, caller: &Caller, key: &str, challenge: &str, signature: &str) -> Result<String> {
     let id: SshKeyId = key.parse()?;
-    let key = control.store().read(|tx| find_own(tx, caller, &id)).await?;
-    check_challenge(control, &key, challenge)?;
+    let key = control.store().read(|tx| find_saved(tx, caller, &id)).await?;
+    check_challenge(control, caller, &key, challenge)?;
     ssh_proofs::verify(&key.public_key, challenge, signature).map_err(|why| match why {
         NotAProof::Malformed | NotAProof::OtherNamespace | NotAProof::WeakHash => {
             Error::invalid("invalid_ssh_signature", why.to_string())
         }
-        NotAProof::OtherKey | NotAProof::Mismatch => Error::conflict("ssh_key_not_proven", why.to_string()),
+        NotAProof::OtherKey | NotAProof::Mismatch | NotAProof::Unsupported => {
+            Error::conflict("ssh_key_not_proven", why.to_string())
+        }
     })?;
     let me = caller.clone();
     let write = control.write(caller, move |tx| {
         // Read again: it may have been removed since.
-        let key = find_own(tx, &me, &id)?;
+        let key = find_saved(tx, &me, &id)?;
         let scope = key.owner.scope();
-        if ssh_keys::save_proof(tx, &key.fingerprint, scope)? {
-            let detail = json!({ "fingerprint": key.fingerprint });
-            events::record(tx, me.user.id.as_str(), scope, id.as_str(), "ssh_key.prove", &detail)?;
+        match ssh_keys::save_proof(tx, &key.fingerprint, scope)? {
+            SavedProof::New => {
+                let detail = json!({ "fingerprint": key.fingerprint });
+                events::record(tx, me.user.id.as_str(), scope, id.as_str(), "ssh_key.prove", &detail)?;
+            }
+            SavedProof::Known => {}
+            SavedProof::TooMany => {
+                let message = format!(
+                    "your organization, or you without one, has proven {} keys, which is the limit; log in by the id \
+                     of the cluster instead",
+                    ssh_keys::MAX_PROOFS
+                );
+                return Err(Error::conflict("limit_reached", message));
+            }
         }
         Ok(format!(
             "SSH key {} ({}) is proven: the names of your clusters work with it, also while others have saved it.",
@@ -70,20 +84,16 @@ pub async fn prove(control: &Control, caller: &Caller, key: &str, challenge: &st
     write.await
 }
 
-/// Returns a key that the caller saved themselves.
-fn find_own(tx: &mut Tx<'_>, caller: &Caller, id: &SshKeyId) -> Result<SshKey> {
+/// Returns a key that the caller or their organization saved. It does not matter who of them: the signature proves it.
+fn find_saved(tx: &mut Tx<'_>, caller: &Caller, id: &SshKeyId) -> Result<SshKey> {
     let key = ssh_keys::get(tx, id)?.ok_or_else(|| Error::not_found("SSH key", id.as_str()))?;
     caller.must_own(&key.owner, "SSH key", id.as_str())?;
-    if key.owner.user != caller.user.id {
-        let message = format!("another member saved {id}; if you hold this key, save it too, and prove your own copy");
-        return Err(Error::conflict("ssh_key_of_another", message));
-    }
     Ok(key)
 }
 
 /// Refuses a text that is not a challenge of this engine for this key of this user, or that has expired. The comparison
 /// takes constant time.
-fn check_challenge(control: &Control, key: &SshKey, challenge: &str) -> Result<()> {
+fn check_challenge(control: &Control, caller: &Caller, key: &SshKey, challenge: &str) -> Result<()> {
     let refused = || {
         let message = "the challenge has expired, or is not one for this key; request a new one and sign it";
         Error::invalid("invalid_challenge", message)
@@ -92,15 +102,15 @@ fn check_challenge(control: &Control, key: &SshKey, challenge: &str) -> Result<(
     let [PREFIX, id, seconds, mac] = parts[..] else { return Err(refused()) };
     let (Ok(expires), Ok(mac)) = (seconds.parse::<i64>(), blake3::Hash::from_hex(mac)) else { return Err(refused()) };
     let now = control.clock().now().as_micros() / 1_000_000;
-    if id != key.id.as_str() || mac != challenge_mac(control, key, expires) || now >= expires {
+    if id != key.id.as_str() || mac != challenge_mac(control, caller, key, expires) || now >= expires {
         return Err(refused());
     }
     Ok(())
 }
 
-fn challenge_mac(control: &Control, key: &SshKey, expires: i64) -> blake3::Hash {
+fn challenge_mac(control: &Control, caller: &Caller, key: &SshKey, expires: i64) -> blake3::Hash {
     let mut hasher = blake3::Hasher::new_keyed(&control.secrets().ssh_challenge_key());
-    let (id, user) = (key.id.as_str(), key.owner.user.as_str());
+    let (id, user) = (key.id.as_str(), caller.user.id.as_str());
     for part in [id, user, key.owner.scope(), &key.fingerprint, &expires.to_string()] {
         // The length prefix separates adjacent parts.
         hasher.update(&(part.len() as u64).to_le_bytes());

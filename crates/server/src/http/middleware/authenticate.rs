@@ -9,10 +9,11 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::Response;
+use tarn_base::fair_share::GroupedUsedUp;
 use tarn_control::Caller;
 
 use crate::App;
-use crate::app::USER_CONNECTIONS;
+use crate::app::{ORGANIZATION_CONNECTIONS, USER_CONNECTIONS};
 use crate::http::middleware::observe::CallRecord;
 use crate::http::output::failure::Failure;
 use crate::serve::ConnectionOfCall;
@@ -31,7 +32,7 @@ pub(crate) async fn authenticate(
     }
     app.shared.limiter.take_token(&caller.key).map_err(Failure::too_many)?;
     if let Some(ConnectionOfCall(connection)) = request.extensions().get() {
-        connection.assign_to(&caller.user.id, &app.shared.connections).map_err(|_| too_many_connections())?;
+        connection.assign_to(&caller.user.owner(), &app.shared.connections).map_err(too_many_connections)?;
     }
     if request.method().is_safe() && !request.body().is_end_stream() {
         let message = "this call takes no body; use the path and the query";
@@ -41,8 +42,14 @@ pub(crate) async fn authenticate(
     Ok(next.run(request).await)
 }
 
-fn too_many_connections() -> Failure {
-    let message = format!("you have {USER_CONNECTIONS} connections open, which is the limit; close some");
+fn too_many_connections(used_up: GroupedUsedUp) -> Failure {
+    let (subject, limit) = match used_up {
+        GroupedUsedUp::Member => ("you have", USER_CONNECTIONS),
+        GroupedUsedUp::Group | GroupedUsedUp::Total => {
+            ("the users of your organization have", ORGANIZATION_CONNECTIONS)
+        }
+    };
+    let message = format!("{subject} {limit} connections open, which is the limit; close some");
     Failure::new(StatusCode::TOO_MANY_REQUESTS, "too_many_connections", message)
 }
 

@@ -437,6 +437,12 @@ async fn push_tears_down_no_cluster_of_others() {
 async fn hostile_push(served: &Served, key: &str) -> Peer {
     let mut peer = push(served, key, parameters(&hostile_config())).await;
     peer.frame().await;
+    peer.say(&hostile_listing()).await;
+    peer
+}
+
+/// Many long names.
+fn hostile_listing() -> Value {
     let mut names = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     let mut random = 7u64;
     for _ in 0..5_000 {
@@ -449,8 +455,7 @@ async fn hostile_push(served: &Served, key: &str) -> Peer {
         std::io::Write::write_all(&mut names, &[b"./", letters.as_slice(), b"\0"].concat()).unwrap();
     }
     let listed = base64_simd::STANDARD.encode_to_string(names.finish().unwrap());
-    peer.say(&json!({ "exit_code": 0, "command_stdout": listed })).await;
-    peer
+    json!({ "exit_code": 0, "command_stdout": listed })
 }
 
 /// A job file with as many wildcards as it may have.
@@ -467,10 +472,16 @@ fn hostile_config() -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn hostile_patterns_do_not_block_others() {
     let (world, served) = start().await;
-    // One is being matched; the others wait for it, because they are of the same organization.
+    // One is being matched; the others wait for it, because they are of the same organization. The client of each has
+    // said which files there are before the engine asks, so that it would be matched if it could.
     let mut hostile = vec![hostile_push(&served, &world.admin).await];
+    let mut early = Vec::new();
     for _ in 0..3 {
-        hostile.push(push(&served, &world.admin, parameters(&hostile_config())).await);
+        let mut peer = push(&served, &world.admin, parameters(&hostile_config())).await;
+        early.push(tokio::spawn(async move {
+            peer.say(&hostile_listing()).await;
+            peer
+        }));
     }
     let other = world.user("eve@example.org", Some("other")).await;
     world.cluster(&other, "box").await;
@@ -482,6 +493,9 @@ async fn hostile_patterns_do_not_block_others() {
     assert_eq!(peer.frame().await["message"], "Packing 1 file");
 
     world.app.stop_waiting();
+    for peer in early {
+        hostile.push(peer.await.unwrap());
+    }
     for mut peer in hostile {
         let (frames, code) = peer.rest().await;
         let shown = format!("{frames:?} {code}");

@@ -100,6 +100,8 @@ async fn events_have_key_and_address() {
     let find = |verb: &str| events.as_array().unwrap().iter().find(|event| event["verb"] == verb).unwrap().clone();
     let (create, refused) = (find("storage.create"), find("login.refused"));
     assert_eq!((&create["key_id"], &create["address"]), (&json!(world.caller.key.as_str()), &json!("127.0.0.1")));
+    let call_id = create["call_id"].as_str().unwrap();
+    assert!(made.contains(&format!("x-request-id: {call_id}\r\n")), "{call_id}: {made}");
     assert_eq!((&refused["key_id"], &refused["address"]), (&json!(null), &json!("127.0.0.1")));
     assert_eq!(refused["detail"], json!({ "via": "api", "reason": "invalid_key", "count": 1 }));
     let keys = world.get(&world.admin, "/admin/key/list").await;

@@ -89,7 +89,7 @@ fn check_names(cert: &CertificateDer<'_>, public_url: Option<&str>) -> Finding {
 }
 
 /// Whether the running engine serves the certificate of the file; `None` if no engine runs or responds, which other
-/// checks report. The engine reads the file only at start, so a renewed certificate needs a restart.
+/// checks report. The engine reads a renewed certificate within a minute.
 async fn check_served(target: &Target, file: &CertificateDer<'_>) -> Option<Finding> {
     const CHECK: &str = "certificate.served";
     if target.engine_state == EngineState::Stopped && target.database_file().is_some() {
@@ -116,7 +116,7 @@ fn compare_certificates(check: &'static str, shown: &[u8], file: &[u8], address:
     Finding::failure(
         check,
         format!("the engine serves another certificate at {address}{until}"),
-        "restart the engine, which reads its certificate only at start; instances and jobs continue",
+        "wait a minute, in which the engine reads the file again, or send it SIGHUP; if that does not help, its log says why",
     )
 }
 
@@ -147,6 +147,14 @@ fn check_key_file(key: &Path) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A certificate that is not the one of the file is a failure, which says how the engine gets to serve the file's.
+    #[test]
+    fn other_certificate_is_failure() {
+        let todo = |shown: &[u8]| compare_certificates("certificate.served", shown, b"new", "https://x").todo;
+        assert_eq!(todo(b"new"), None);
+        assert!(todo(b"old").is_some_and(|todo| todo.contains("SIGHUP")));
+    }
 
     #[test]
     fn hosts_are_found_in_urls() {

@@ -4,7 +4,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use axum::http::StatusCode;
-use tarn_base::fair_share::{FairShare, Permit, UsedUp};
+use tarn_base::fair_share::{FairShare, GroupedPermit, GroupedShare, GroupedUsedUp, Permit, UsedUp};
 use tarn_model::ids::{OrgId, UserId};
 use tarn_model::users::Owner;
 
@@ -73,40 +73,26 @@ pub(in crate::http::jobs) struct UserPermits {
     what: &'static str,
     per_user: usize,
     per_organization: usize,
-    users: FairShare<UserId>,
-    organizations: FairShare<OrgId>,
-}
-
-/// The permit of a user and that of their organization, if they have one.
-#[derive(Debug)]
-#[must_use = "the permits are released on drop"]
-pub(in crate::http::jobs) struct UserPermit {
-    _user: Permit<UserId>,
-    _organization: Option<Permit<OrgId>>,
+    permits: GroupedShare<UserId, OrgId>,
 }
 
 impl UserPermits {
     fn new(what: &'static str, all: usize, per_user: usize) -> Self {
         let per_organization = all / 2;
-        let organizations = FairShare::new(all, per_organization);
-        UserPermits { what, per_user, per_organization, users: FairShare::new(all, per_user), organizations }
+        UserPermits { what, per_user, per_organization, permits: GroupedShare::new(all, per_user, per_organization) }
     }
 
     /// Acquires a permit for this user.
-    pub(in crate::http::jobs) fn acquire(&self, user: &Owner) -> Result<UserPermit, Failure> {
-        let refuse = |used_up, who: &str, count: usize| match used_up {
-            UsedUp::Share => {
-                let message = format!("{who} {count} {} at the same time, which is the limit; end some", self.what);
-                Failure::new(StatusCode::TOO_MANY_REQUESTS, "too_many_sockets", message)
-            }
-            UsedUp::Total => no_permit_left(),
-        };
-        let of_user =
-            self.users.try_acquire(&user.user, 1).map_err(|used_up| refuse(used_up, "you have", self.per_user))?;
-        let of_organization = user.org.as_ref().map(|org| self.organizations.try_acquire(org, 1)).transpose();
-        let of_organization = of_organization
-            .map_err(|used_up| refuse(used_up, "the users of your organization have", self.per_organization))?;
-        Ok(UserPermit { _user: of_user, _organization: of_organization })
+    pub(in crate::http::jobs) fn acquire(&self, user: &Owner) -> Result<GroupedPermit<UserId, OrgId>, Failure> {
+        self.permits.try_acquire(Some(&user.user), user.org.as_ref()).map_err(|used_up| {
+            let (subject, count) = match used_up {
+                GroupedUsedUp::Member => ("you have", self.per_user),
+                GroupedUsedUp::Group => ("the users of your organization have", self.per_organization),
+                GroupedUsedUp::Total => return no_permit_left(),
+            };
+            let message = format!("{subject} {count} {} at the same time, which is the limit; end some", self.what);
+            Failure::new(StatusCode::TOO_MANY_REQUESTS, "too_many_sockets", message)
+        })
     }
 }
 
