@@ -327,8 +327,8 @@ def test_engine_stops_while_patterns_are_matched(tmp_path):
             before = cpu_seconds(engine.process.pid)
             connection.send(json.dumps({"exit_code": 0, "command_stdout": listed}))
             eventually(lambda: cpu_seconds(engine.process.pid) > before + 3, what="names are being compared")
-            # A match that is not cancelled runs for up to 30 seconds, and the promise is 10.
-            assert engine.stop() < 20
+            # This fails if the watchdog had to end the process.
+            engine.stop()
 
 
 def cpu_seconds(process: int) -> float:

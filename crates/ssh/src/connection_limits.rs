@@ -1,12 +1,13 @@
 //! Limits on connections and on failed logins, in total and per address.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tarn_base::fair_share::{FairShare, Permit};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::Limits;
@@ -24,7 +25,9 @@ const OTHERS: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
 #[derive(Debug)]
 pub(crate) struct ConnectionLimiter {
     connections: FairShare<IpAddr>,
-    starting: FairShare<IpAddr>,
+    max_starting: usize,
+    starting_per_address: usize,
+    starting: Mutex<StartingConnections>,
     max_failures: u32,
     failures: Mutex<FailedLogins>,
 }
@@ -37,22 +40,64 @@ impl ConnectionLimiter {
     pub(crate) fn new(limits: &Limits) -> Arc<Self> {
         Arc::new(ConnectionLimiter {
             connections: FairShare::new(limits.connections, limits.connections_per_address),
-            starting: FairShare::new(limits.starting, limits.starting_per_address),
+            max_starting: limits.starting,
+            starting_per_address: limits.starting_per_address,
+            starting: Mutex::default(),
             max_failures: limits.failures_per_address,
             failures: Mutex::default(),
         })
     }
 
-    /// Admits a connection unless a limit is reached.
+    /// Admits a connection unless a limit is reached. If too many have not logged in, the oldest of the address with
+    /// the most of them makes room, so that a few addresses cannot keep all others out.
     pub(crate) fn try_admit(self: &Arc<Self>, from: IpAddr, now: Instant) -> Option<ConnectionPermit> {
         let address = limit_key(from);
         if self.failures.lock().count(address, now) >= self.max_failures {
             return None;
         }
         let connection = self.connections.try_acquire(&address, 1).ok()?;
-        let starting = Some(self.starting.try_acquire(&address, 1).ok()?);
-        let limiter = self.clone();
-        Some(ConnectionPermit { limiter, address, admitted: now, _connection: connection, starting, refused: false })
+        let (number, displaced) = self.starting.lock().admit(address, self.max_starting, self.starting_per_address)?;
+        let (limiter, starting) = (self.clone(), Some(number));
+        Some(ConnectionPermit {
+            limiter,
+            address,
+            admitted: now,
+            _connection: connection,
+            starting,
+            displaced,
+            refused: false,
+        })
+    }
+}
+
+/// The connections that have not logged in, in the order of their arrival.
+#[derive(Debug, Default)]
+struct StartingConnections {
+    next: u64,
+    open: BTreeMap<u64, (IpAddr, Arc<Notify>)>,
+}
+
+impl StartingConnections {
+    /// Admits a connection, and returns its number and what tells it that it was displaced by another one.
+    fn admit(&mut self, address: IpAddr, total: usize, share: usize) -> Option<(u64, Arc<Notify>)> {
+        let mut counts: BTreeMap<IpAddr, usize> = BTreeMap::new();
+        for (from, _) in self.open.values() {
+            *counts.entry(*from).or_default() += 1;
+        }
+        let own = counts.get(&address).copied().unwrap_or(0);
+        if own >= share {
+            return None;
+        }
+        if self.open.len() >= total {
+            let (crowded, count) = counts.into_iter().max_by_key(|(_, count)| *count)?;
+            let (oldest, _) = self.open.iter().find(|(_, (from, _))| *from == crowded && count > own)?;
+            let oldest = *oldest;
+            self.open.remove(&oldest)?.1.notify_one();
+        }
+        let displaced = Arc::new(Notify::new());
+        self.next += 1;
+        self.open.insert(self.next, (address, displaced.clone()));
+        Some((self.next, displaced))
     }
 }
 
@@ -98,8 +143,9 @@ pub(crate) struct ConnectionPermit {
     address: IpAddr,
     admitted: Instant,
     _connection: Permit<IpAddr>,
-    /// Until the client has logged in.
-    starting: Option<Permit<IpAddr>>,
+    /// The number among those that have not logged in.
+    starting: Option<u64>,
+    displaced: Arc<Notify>,
     refused: bool,
 }
 
@@ -109,9 +155,16 @@ impl ConnectionPermit {
         self.refused = true;
     }
 
-    /// Records that the client has logged in.
+    /// What tells the connection that it has to make room for another one.
+    pub(crate) fn displaced(&self) -> Arc<Notify> {
+        self.displaced.clone()
+    }
+
+    /// Records that the client has logged in. From now on the connection is not displaced.
     pub(crate) fn mark_logged_in(&mut self) {
-        self.starting = None;
+        if let Some(number) = self.starting.take() {
+            self.limiter.starting.lock().open.remove(&number);
+        }
     }
 }
 
@@ -120,6 +173,7 @@ impl Drop for ConnectionPermit {
         if self.starting.is_some() && self.refused {
             self.limiter.failures.lock().add(self.address, self.admitted);
         }
+        self.mark_logged_in();
     }
 }
 
@@ -183,6 +237,25 @@ mod tests {
         assert!(limiter.try_admit(address(3), now).is_none(), "three in total");
         drop((first, third));
         assert!(limiter.try_admit(address(1), now).is_some());
+    }
+
+    /// Addresses with many connections that have not logged in make room for others, one by one, and a connection that
+    /// has logged in stays.
+    #[tokio::test]
+    async fn crowded_address_makes_room() {
+        let limits = Limits { starting: 4, starting_per_address: 2, ..Limits::default() };
+        let (limiter, now) = (ConnectionLimiter::new(&limits), Instant::now());
+        let admit = |last| limiter.try_admit(address(last), now);
+        let mut held: Vec<_> = [1, 1, 2, 2].map(|last| admit(last).unwrap()).into();
+        let third = admit(3).expect("two addresses do not keep a third one out");
+        // The addresses have equally many, and one of them lost its older connection.
+        held[2].displaced().notified().await;
+        assert!(admit(1).is_none(), "its share is used up");
+        held[0].mark_logged_in();
+        let fourth = admit(4).unwrap();
+        assert_eq!(limiter.starting.lock().open.len(), 4);
+        drop((held, third, fourth));
+        assert!(limiter.starting.lock().open.is_empty());
     }
 
     /// An IPv6 network counts as one address.

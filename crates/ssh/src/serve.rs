@@ -79,12 +79,14 @@ impl AcceptedConnection {
         let abort_handle = Arc::new(AbortHandle::default());
         let wire = AbortableStream::new(stream, abort_handle.clone());
         let context = ConnectionContext { settings: self.settings.clone(), authorizer: self.authorizer, from, to };
+        let displaced = self.permit.displaced();
         let handler = ConnectionHandler::new(context, self.permit, logged_in);
         let grace = tokio::time::sleep(self.settings.limits.grace);
         tokio::pin!(grace);
         let started = tokio::select! {
             started = russh::server::run_stream(Arc::new(self.settings.config()), wire, handler) => started,
             () = &mut grace => return,
+            () = displaced.notified() => return,
             () = wait_until_set(&mut self.stopping) => return,
         };
         let Ok(mut session) = started else { return };
@@ -93,6 +95,7 @@ impl AcceptedConnection {
             _ = &mut session => return,
             target = wait_until_logged_in(&mut has_logged_in) => target,
             () = &mut grace => return abort_handle.abort(),
+            () = displaced.notified() => return abort_handle.abort(),
             () = wait_until_set(&mut self.stopping) => return abort_handle.abort(),
         };
         let message = tokio::select! {

@@ -56,10 +56,10 @@ pub fn verify(public_key: &str, challenge: &str, signature: &str) -> Result<(), 
 }
 
 fn is_supported(key: &PublicKey) -> bool {
-    match key.key_data() {
-        KeyData::Rsa(rsa) => rsa.key_size() <= MAX_RSA_BITS,
-        data => !matches!(data.algorithm(), Algorithm::Dsa | Algorithm::Other(_)),
+    if let KeyData::Rsa(rsa) = key.key_data() {
+        return rsa.key_size() <= MAX_RSA_BITS;
     }
+    !matches!(key.algorithm(), Algorithm::Dsa | Algorithm::Other(_))
 }
 
 #[cfg(test)]

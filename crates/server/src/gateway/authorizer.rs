@@ -24,14 +24,17 @@ const MAX_CONNECTIONS: usize = 1 << 20;
 /// How long a connection stays open that leads nowhere, so that its client can read why.
 const EXPLANATION_TIME: Duration = Duration::from_secs(10);
 
+/// The group of all connections whose name is not enough. It is not the id of an organization.
+const LEADING_NOWHERE: &str = "nowhere";
+
 /// The place of a connection, until it is dropped.
 type ConnectionPermit = GroupedPermit<String, String>;
 
 /// Authorizes logins through the control plane.
 pub(super) struct ControlAuthorizer {
     control: Control,
-    /// The connections of each user, and of each organization or user without one. A key that leads nowhere counts by
-    /// itself.
+    /// The connections of each user, and of each organization or user without one. If the name is not enough, they
+    /// count for the key and for [`LEADING_NOWHERE`].
     connections: GroupedShare<String, String>,
 }
 
@@ -49,7 +52,7 @@ impl ControlAuthorizer {
         })?;
         match found.ok_or(Denied)? {
             LoginMatch::One(found) => {
-                let permit = self.acquire_permit(login, found.user.as_str(), Some(found.scope()))?;
+                let permit = self.acquire_permit(login, found.user.as_str(), found.scope())?;
                 // Watched first: access that ends from here on ends the connection.
                 let access = login.proven.then(|| gateway::hold_access(control, &found, fingerprint, login.from));
                 if login.proven
@@ -64,7 +67,7 @@ impl ControlAuthorizer {
             }
             // The key opens each of these instances, so its owner may see their names.
             LoginMatch::Ambiguous(message) => {
-                let permit = self.acquire_permit(login, fingerprint, None)?;
+                let permit = self.acquire_permit(login, fingerprint, LEADING_NOWHERE)?;
                 Ok(Arc::new(AmbiguousLogin { message, _permit: permit }))
             }
         }
@@ -74,16 +77,11 @@ impl ControlAuthorizer {
 impl ControlAuthorizer {
     /// Counts a connection for its user and their organization, from whatever address it comes. A key that was only
     /// offered takes no place.
-    fn acquire_permit(
-        &self,
-        login: Login<'_>,
-        user: &str,
-        scope: Option<&str>,
-    ) -> Result<Option<ConnectionPermit>, Denied> {
+    fn acquire_permit(&self, login: Login<'_>, user: &str, scope: &str) -> Result<Option<ConnectionPermit>, Denied> {
         if !login.proven {
             return Ok(None);
         }
-        let permit = self.connections.try_acquire(Some(&user.to_owned()), scope.map(str::to_owned).as_ref());
+        let permit = self.connections.try_acquire(Some(&user.to_owned()), Some(&scope.to_owned()));
         permit.map(Some).map_err(|used_up| {
             tracing::info!(user, scope, ?used_up, "a login was refused: there are too many SSH connections");
             Denied

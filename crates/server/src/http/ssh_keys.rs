@@ -147,7 +147,7 @@ pub(crate) async fn get_ssh_key_challenge(call: ReadCall, Id(key): Id) -> Endpoi
         (status = 400, description = "Invalid SSH key ID format, invalid challenge, or not an SSH signature"),
         (status = 403, description = "Access denied"),
         (status = 404, description = "SSH key not found"),
-        (status = 409, description = "The signature proves nothing, or too many keys are proven"),
+        (status = 409, description = "The signature proves nothing"),
     ),
 )]
 pub(crate) async fn prove_ssh_key(Id(key): Id, call: Call<SSHKeyProveRequest>) -> EndpointResult<MessageResponse> {

@@ -211,6 +211,9 @@ async fn trusted_proxy_names_client() {
 /// the listener; others are served.
 #[tokio::test(flavor = "multi_thread")]
 async fn calls_behind_proxy_are_limited_per_client() {
+    let mut files = getrlimit(Resource::Nofile);
+    files.current = files.maximum;
+    setrlimit(Resource::Nofile, files).unwrap();
     let fixture = Fixture::start(router(), &["127.0.0.0/8"], Timeouts::default());
     let from = |client: &str| format!("host: x\r\nx-forwarded-for: {client}\r\n");
     let mut held = Vec::new();

@@ -10,8 +10,8 @@ use crate::{OwnerFilter, Result, Tx};
 /// The maximum number of keys of a scope. All of them are installed on every new cluster.
 pub const MAX_PER_SCOPE: u64 = 1000;
 
-/// The maximum number of proofs of a scope. They stay when a key is removed: without its proof, the copy of a stranger
-/// would be the only one, and would need none.
+/// The maximum number of proofs of a scope, which is more than it has keys. A proof stays when its key is removed:
+/// without it, the copy of a stranger would be the only one, and would need none.
 pub const MAX_PROOFS: u64 = 10_000;
 
 /// Every query of this file reads the same columns, in the order of [`read_ssh_key`].
@@ -54,28 +54,24 @@ pub fn with_fingerprint(tx: &mut Tx<'_>, fingerprint: &str) -> Result<Vec<SshKey
     tx.rows(sql, &params![fingerprint], read_ssh_key)
 }
 
-/// What became of a proof.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SavedProof {
-    New,
-    Known,
-    /// It was not saved: the scope has [`MAX_PROOFS`].
-    TooMany,
-}
-
-/// Remembers that the holder of a key has proven it in a scope.
-pub fn save_proof(tx: &mut Tx<'_>, fingerprint: &str, scope: &str) -> Result<SavedProof> {
+/// Remembers that the holder of a key has proven it in a scope. Returns whether that was not known yet. Beyond
+/// [`MAX_PROOFS`] the oldest proof of a key that the scope no longer has saved is forgotten.
+pub fn save_proof(tx: &mut Tx<'_>, fingerprint: &str, scope: &str) -> Result<bool> {
     if is_proven_in(tx, fingerprint, scope)? {
-        return Ok(SavedProof::Known);
+        return Ok(false);
     }
     let sql = "select count(*) from ssh_key_proofs where scope = $1";
     if tx.single(sql, &params![scope], |row| row.count::<u64>())? >= MAX_PROOFS {
-        return Ok(SavedProof::TooMany);
+        let sql = "delete from ssh_key_proofs where scope = $1 and fingerprint in (\
+                   select p.fingerprint from ssh_key_proofs p where p.scope = $1 and not exists (\
+                   select 1 from ssh_keys k where k.scope = p.scope and k.fingerprint = p.fingerprint) \
+                   order by p.proven_us, p.fingerprint limit 1)";
+        tx.run(sql, &params![scope])?;
     }
     let sql = "insert into ssh_key_proofs (fingerprint, scope, proven_us) values ($1, $2, $3) on conflict do nothing";
     let now = tx.now();
     tx.run(sql, &params![fingerprint, scope, now])?;
-    Ok(SavedProof::New)
+    Ok(true)
 }
 
 /// Returns whether the holder of a key has proven it anywhere.

@@ -5,12 +5,14 @@ use tarn_model::ids::{ApiKeyId, VolumeId};
 use tarn_model::ledger::{Account, Transfer};
 use tarn_model::lifecycle::State;
 use tarn_model::preferences::Preferences;
+use tarn_model::ssh_keys::SshKey;
 use tarn_model::storage::{Attachment, AttachmentState, Volume, VolumeRemains, VolumeState};
 use tarn_model::{Money, Time};
 use tarn_store::testing::DatabaseKind;
 use tarn_store::users::ApiKey;
 use tarn_store::{
-    Error, Listing, OwnerFilter, attachments, clusters, events, idempotency, instances, ledger, storage, users,
+    Error, Listing, OwnerFilter, attachments, clusters, events, idempotency, instances, ledger, ssh_keys, storage,
+    users,
 };
 
 use crate::support::{cluster, instance, user, world};
@@ -181,7 +183,7 @@ async fn revoked_key_does_not_authenticate(
     let key = ApiKey {
         id: ApiKeyId::fresh(&*world.ids),
         user: world.owner.user.clone(),
-        created: tarn_model::Time::ZERO,
+        created: Time::ZERO,
         revoked: None,
         last_used: None,
     };
@@ -249,4 +251,36 @@ async fn idempotent_outcomes_expire(#[values(DatabaseKind::Sqlite, DatabaseKind:
 async fn idempotency_at(world: &crate::support::World, since: i64) -> Option<idempotency::StoredOutcome> {
     let since = tarn_model::Time::from_micros(since);
     world.store.read(|tx| idempotency::get(tx, &world.owner.user, "k", since)).await.unwrap()
+}
+
+/// A scope keeps a limited number of proofs of SSH keys. The oldest of a key that it no longer has makes room, and that
+/// of a saved key stays.
+#[tokio::test(flavor = "multi_thread")]
+async fn proofs_make_room_for_newer_ones() {
+    let Some(world) = world(DatabaseKind::Sqlite).await else { return };
+    let key = SshKey {
+        id: "k-000000000001".parse().unwrap(),
+        owner: world.owner.clone(),
+        name: "saved".into(),
+        public_key: "ssh-ed25519 AAAA saved".into(),
+        fingerprint: "SHA256:saved".into(),
+        created: tarn_model::Time::ZERO,
+    };
+    let scope = world.owner.scope().to_owned();
+    let fill = world.store.write(move |tx| {
+        ssh_keys::insert(tx, &key)?;
+        for fingerprint in ["SHA256:saved", "SHA256:oldest"] {
+            assert!(ssh_keys::save_proof(tx, fingerprint, &scope)?);
+        }
+        for number in 2..ssh_keys::MAX_PROOFS {
+            ssh_keys::save_proof(tx, &format!("SHA256:z{number}"), &scope)?;
+        }
+        assert!(!ssh_keys::save_proof(tx, "SHA256:oldest", &scope)?, "nothing was forgotten yet");
+        assert!(ssh_keys::save_proof(tx, "SHA256:newest", &scope)?);
+        let left = ["saved", "oldest", "newest"]
+            .map(|name| ssh_keys::is_proven_in(tx, &format!("SHA256:{name}"), &scope).unwrap());
+        assert_eq!(left, [true, false, true]);
+        Ok::<_, Error>(())
+    });
+    fill.await.unwrap();
 }

@@ -143,8 +143,7 @@ pub async fn record(control: &Control, login: &Login, fingerprint: &str, from: S
     let origin = Origin { address: Some(from.ip().to_canonical()), ..Origin::default() };
     let write = control.store().write(move |tx| {
         tx.set_origin(origin.clone());
-        // Beyond the limit of proofs the login works, and its name needs another proof next time.
-        let _saved = ssh_keys::save_proof(tx, &fingerprint, &login.scope)?;
+        ssh_keys::save_proof(tx, &fingerprint, &login.scope)?;
         events::record(tx, login.user.as_str(), &login.scope, login.instance.as_str(), "ssh.login", &detail)
     });
     write.await.map_err(Error::from)

@@ -11,8 +11,7 @@ use tarn_model::Time;
 use tarn_model::ids::SshKeyId;
 use tarn_model::ssh_keys::SshKey;
 use tarn_model::ssh_proofs::{self, NotAProof};
-use tarn_store::ssh_keys::{self, SavedProof};
-use tarn_store::{Tx, events};
+use tarn_store::{Tx, events, ssh_keys};
 
 use crate::{Caller, Control, Error, Result};
 
@@ -61,20 +60,9 @@ pub async fn prove(control: &Control, caller: &Caller, key: &str, challenge: &st
         // Read again: it may have been removed since.
         let key = find_saved(tx, &me, &id)?;
         let scope = key.owner.scope();
-        match ssh_keys::save_proof(tx, &key.fingerprint, scope)? {
-            SavedProof::New => {
-                let detail = json!({ "fingerprint": key.fingerprint });
-                events::record(tx, me.user.id.as_str(), scope, id.as_str(), "ssh_key.prove", &detail)?;
-            }
-            SavedProof::Known => {}
-            SavedProof::TooMany => {
-                let message = format!(
-                    "your organization, or you without one, has proven {} keys, which is the limit; log in by the id \
-                     of the cluster instead",
-                    ssh_keys::MAX_PROOFS
-                );
-                return Err(Error::conflict("limit_reached", message));
-            }
+        if ssh_keys::save_proof(tx, &key.fingerprint, scope)? {
+            let detail = json!({ "fingerprint": key.fingerprint });
+            events::record(tx, me.user.id.as_str(), scope, id.as_str(), "ssh_key.prove", &detail)?;
         }
         Ok(format!(
             "SSH key {} ({}) is proven: the names of your clusters work with it, also while others have saved it.",

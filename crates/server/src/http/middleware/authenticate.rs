@@ -31,15 +31,23 @@ pub(crate) async fn authenticate(
         caller = record.identify(caller);
     }
     app.shared.limiter.take_token(&caller.key).map_err(Failure::too_many)?;
-    if let Some(ConnectionOfCall(connection)) = request.extensions().get() {
-        connection.assign_to(&caller.user.owner(), &app.shared.connections).map_err(too_many_connections)?;
-    }
+    count_connection(&app, request.extensions().get(), &caller)?;
     if request.method().is_safe() && !request.body().is_end_stream() {
         let message = "this call takes no body; use the path and the query";
         return Err(Failure::invalid("unexpected_body", message));
     }
     request.extensions_mut().insert(caller);
     Ok(next.run(request).await)
+}
+
+/// Counts the connection of a call for its caller and their organization.
+pub(crate) fn count_connection(
+    app: &App,
+    connection: Option<&ConnectionOfCall>,
+    caller: &Caller,
+) -> Result<(), Failure> {
+    let Some(ConnectionOfCall(connection)) = connection else { return Ok(()) };
+    connection.assign_to(&caller.user.owner(), &app.shared.connections).map_err(too_many_connections)
 }
 
 fn too_many_connections(used_up: GroupedUsedUp) -> Failure {

@@ -1,8 +1,5 @@
 //! GET /job/files/{job_id}
 
-use std::sync::Arc;
-
-use axum::Extension;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderValue, header};
@@ -10,12 +7,11 @@ use axum::response::Response;
 use tarn_control::jobs::file_lists::{self, OpenList};
 use tarn_control::jobs::signed::Grant;
 
-use super::links::SignatureQuery;
+use super::links::{SignatureQuery, SignedCall};
 use crate::App;
 use crate::http::input::id::Id;
 use crate::http::input::query::Params;
 use crate::http::jobs::Binary;
-use crate::http::middleware::observe::CallRecord;
 use crate::http::output::failure::Failure;
 
 /// File list of a push
@@ -36,11 +32,11 @@ use crate::http::output::failure::Failure;
 )]
 pub(crate) async fn get_file_list(
     State(app): State<App>,
-    Extension(record): Extension<Arc<CallRecord>>,
+    call: SignedCall,
     Id(job): Id,
     Params(signature): Params<SignatureQuery>,
 ) -> Result<Response, Failure> {
-    let (caller, job) = signature.verify_caller(&app.control, &record, Grant::Files, &job, "").await?;
+    let (caller, job) = signature.verify_caller(&app, &call, Grant::Files, &job, "").await?;
     let OpenList { size, body } = file_lists::open(&app.control, &caller, &job).await?;
     let mut response = Response::new(Body::from_stream(body));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));

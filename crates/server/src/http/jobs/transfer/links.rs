@@ -1,16 +1,46 @@
 //! Signed URLs, which need no key: each is valid for one purpose and one job, for a limited time, and only as long as
 //! the caller who got it has access.
 
+use std::convert::Infallible;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
 use tarn_control::jobs::signed::{self, Grant, Signature};
 use tarn_control::{Caller, Control};
 use tarn_model::Time;
 use tarn_model::ids::JobId;
 use utoipa::IntoParams;
 
+use crate::App;
 use crate::http::input::address::Address;
 use crate::http::input::query::{Fields, FromQuery};
+use crate::http::middleware::authenticate::count_connection;
 use crate::http::middleware::observe::CallRecord;
 use crate::http::output::failure::Failure;
+use crate::serve::ConnectionOfCall;
+
+/// A call without a key: what is known of it before its signature is checked.
+pub(crate) struct SignedCall {
+    record: Option<Arc<CallRecord>>,
+    connection: Option<ConnectionOfCall>,
+}
+
+impl SignedCall {
+    /// The address of the client.
+    pub(in crate::http::jobs) fn address(&self) -> Option<IpAddr> {
+        self.record.as_ref().and_then(|record| record.address())
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for SignedCall {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        Ok(SignedCall { record: parts.extensions.get().cloned(), connection: parts.extensions.get().cloned() })
+    }
+}
 
 /// The signature of a URL.
 #[derive(IntoParams)]
@@ -38,11 +68,12 @@ impl FromQuery for SignatureQuery {
 }
 
 impl SignatureQuery {
-    /// Returns the caller who got the URL and the job, if the signature is valid for this purpose.
+    /// Returns the caller who got the URL and the job, if the signature is valid for this purpose. The connection
+    /// counts for the caller.
     pub(in crate::http::jobs) async fn verify_caller(
         self,
-        control: &Control,
-        record: &CallRecord,
+        app: &App,
+        call: &SignedCall,
         grant: Grant,
         job: &str,
         subject: &str,
@@ -53,8 +84,13 @@ impl SignatureQuery {
         let expires = Time::from_micros(self.expires * 1_000_000);
         let (user, key) = (user.parse().map_err(invalid)?, key.parse().map_err(invalid)?);
         let signature = Signature { expires, user, key, mac: self.signature };
-        let caller = signed::verify(control, grant, &job, subject, &signature).await?;
-        Ok((record.identify(caller), job))
+        let caller = signed::verify(&app.control, grant, &job, subject, &signature).await?;
+        count_connection(app, call.connection.as_ref(), &caller)?;
+        let caller = match &call.record {
+            Some(record) => record.identify(caller),
+            None => caller,
+        };
+        Ok((caller, job))
     }
 }
 

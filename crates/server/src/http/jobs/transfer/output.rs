@@ -1,9 +1,7 @@
 //! GET /job/output/{job_id}
 
 use std::fmt::Write;
-use std::sync::Arc;
 
-use axum::Extension;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
@@ -12,13 +10,12 @@ use tarn_control::jobs::outputs::{self, OpenOutput};
 use tarn_control::jobs::signed::Grant;
 use utoipa::IntoParams;
 
-use super::links::SignatureQuery;
+use super::links::{SignatureQuery, SignedCall};
 use super::range;
 use crate::App;
 use crate::http::input::id::Id;
 use crate::http::input::query::{Fields, FromQuery, Params};
 use crate::http::jobs::Binary;
-use crate::http::middleware::observe::CallRecord;
 use crate::http::output::failure::Failure;
 
 /// The requested output.
@@ -54,13 +51,13 @@ impl FromQuery for (OutputQuery, SignatureQuery) {
 )]
 pub(crate) async fn get_output(
     State(app): State<App>,
-    Extension(record): Extension<Arc<CallRecord>>,
+    call: SignedCall,
     Id(job): Id,
     Params((query, signature)): Params<(OutputQuery, SignatureQuery)>,
     headers: HeaderMap,
 ) -> Result<Response, Failure> {
     let OutputQuery { path } = query;
-    let (caller, job) = signature.verify_caller(&app.control, &record, Grant::Output, &job, &path).await?;
+    let (caller, job) = signature.verify_caller(&app, &call, Grant::Output, &job, &path).await?;
     let requested = range::requested_range(&headers);
     let OpenOutput { size, range, body } = match outputs::open(&app.control, &caller, &job, &path, requested).await {
         Err(error) if error.code == "range_not_satisfiable" => {

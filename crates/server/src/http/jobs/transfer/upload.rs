@@ -1,10 +1,8 @@
 //! PUT /job/upload/{job_id}
 
 use std::io;
-use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Extension;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -14,13 +12,12 @@ use tarn_control::jobs::signed::Grant;
 use tarn_control::jobs::upload;
 use tokio::time::timeout;
 
-use super::links::SignatureQuery;
+use super::links::{SignatureQuery, SignedCall};
 use crate::App;
 use crate::http::input::id::Id;
 use crate::http::input::query::Params;
 use crate::http::jobs::Binary;
 use crate::http::jobs::view;
-use crate::http::middleware::observe::CallRecord;
 use crate::http::output::failure::Failure;
 use crate::http::output::response::{EndpointResult, JsonResponse};
 use crate::idle_timeout::with_idle_timeout;
@@ -58,14 +55,14 @@ const DISCARD_TIMEOUT: Duration = Duration::from_secs(10);
 )]
 pub(crate) async fn upload_files(
     State(app): State<App>,
-    Extension(record): Extension<Arc<CallRecord>>,
+    call: SignedCall,
     Id(job): Id,
     Params(signature): Params<SignatureQuery>,
     body: Body,
 ) -> EndpointResult<JobUploadResponse> {
     let declared = body.size_hint().exact();
     let mut chunks = with_idle_timeout(body, IDLE_TIMEOUT).into_data_stream().map_err(io::Error::other);
-    let received = match signature.verify_caller(&app.control, &record, Grant::Upload, &job, "").await {
+    let received = match signature.verify_caller(&app, &call, Grant::Upload, &job, "").await {
         Ok((caller, job)) => {
             upload::receive(&app.control, &caller, &job, declared, &mut chunks).await.map_err(upload_failure)
         }
@@ -78,7 +75,7 @@ pub(crate) async fn upload_files(
         }
         Err(failure) => {
             // Without a permit the client may see a broken connection instead of the refusal.
-            if let Some(_permit) = app.shared.sockets.acquire_discard(record.address()) {
+            if let Some(_permit) = app.shared.sockets.acquire_discard(call.address()) {
                 let _ = timeout(DISCARD_TIMEOUT, discard_body(chunks)).await;
             }
             Err(failure)
