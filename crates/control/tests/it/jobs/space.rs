@@ -121,14 +121,15 @@ async fn arriving_uploads_share_limit() {
     sender.unbounded_send(Ok(Bytes::copy_from_slice(&files[..1000]))).unwrap();
     let (id, size) = (first.job.id.clone(), files.len() as u64);
     let arriving = tokio::spawn(async move { upload::receive(&control, &caller, &id, Some(size), receiver).await });
+    let other = draft(&stage, "commands = ['wait']").await;
     let refused = async {
         loop {
             // The first upload may not have begun yet.
-            let other = draft(&stage, "commands = ['wait']").await;
             match send(&stage, &other.job.id, Some(size), &files[..10]).await.unwrap_err().code {
                 "limit_reached" => return,
                 code => assert_eq!(code, "upload_broken"),
             }
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
         }
     };
     tokio::time::timeout(super::support::DEADLINE, refused).await.expect("what arrives is counted");
