@@ -28,14 +28,19 @@ def compare(work: Path, kinds: dict, rounds: int, seconds: float, sizes=SIZES) -
         for number in range(rounds):
             for size in sizes:
                 for connections in CONNECTIONS:
-                    # The order changes, because the first system runs on an idle host.
-                    for name in sorted(running, reverse=number % 2 == 1):
+                    for name in turn(list(running), number):
                         bucket = f"bench-{number}-{size}-{connections}"
                         for verb, sample in one_cell(running[name], bucket, size, connections, seconds).items():
                             found.setdefault((verb, size, connections), {}).setdefault(name, []).append(sample)
         peaks = {name: peak_mib(system.pid) for name, system in running.items()}
     cells = {cell: {name: median(by[name]) for name in kinds} for cell, by in found.items()}
     return dict(sorted(cells.items())), peaks
+
+
+def turn(names: list[str], number: int) -> list[str]:
+    """The order of a round: each system is once at every place, because what the one before left to do disturbs it."""
+    start = number % len(names)
+    return names[start:] + names[:start]
 
 
 def one_cell(system, bucket: str, size: int, connections: int, seconds: float) -> dict[str, Sample]:

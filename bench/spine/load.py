@@ -86,8 +86,13 @@ def compare(calls: list[Call], *, seconds: int, repetitions: int) -> list[Sample
     """The median of each call's runs. They take turns, so that a disturbance affects all of them alike."""
     for call in calls:
         run(call, 1)
-    turns = [[run(call, seconds) for call in calls] for _ in range(repetitions)]
-    return [median(samples) for samples in zip(*turns, strict=True)]
+    turns = [[] for _ in calls]
+    for number in range(repetitions):
+        # Each call is once at every place of the order.
+        for at in range(len(calls)):
+            place = (at + number) % len(calls)
+            turns[place].append(run(calls[place], seconds))
+    return [median(samples) for samples in turns]
 
 
 def median(samples) -> Sample:

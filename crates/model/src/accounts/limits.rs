@@ -62,6 +62,21 @@ impl Limits {
         }
     }
 
+    /// Returns those of these limits that an amount counts against. The claims that wait and the bytes of objects are
+    /// not among them: other functions check them.
+    pub fn relevant_to(&self, more: &Amounts) -> Limits {
+        let of = |limit: Option<u64>, more: u64| limit.filter(|_| more > 0);
+        Limits {
+            instances: of(self.instances, more.instances),
+            cpu_milli: of(self.cpu_milli, more.cpu_milli),
+            gpus: of(self.gpus, more.gpus),
+            volume_gb: of(self.volume_gb, more.volume_gb),
+            object_bytes: None,
+            waiting: None,
+            job_bytes: of(self.job_bytes, more.job_bytes),
+        }
+    }
+
     /// Returns whether nothing is limited.
     pub fn is_empty(&self) -> bool {
         *self == Limits::default()
@@ -118,6 +133,27 @@ mod tests {
 
     fn gpus(count: u64) -> Amounts {
         Amounts { gpus: count, ..Amounts::default() }
+    }
+
+    #[test]
+    fn only_what_is_asked_for_is_relevant() {
+        let all = Some(1);
+        let limits = Limits {
+            instances: all,
+            cpu_milli: all,
+            gpus: all,
+            volume_gb: all,
+            object_bytes: all,
+            waiting: all,
+            job_bytes: all,
+        };
+        assert_eq!(limits.relevant_to(&gpus(3)), Limits { gpus: all, ..Limits::default() });
+        let volume = Amounts { volume_gb: 1, object_bytes: 1, waiting: 1, job_bytes: 1, ..Amounts::default() };
+        let expected = Limits { volume_gb: all, job_bytes: all, ..Limits::default() };
+        assert_eq!(limits.relevant_to(&volume), expected);
+        let nodes = Amounts { instances: 1, cpu_milli: 1, ..Amounts::default() };
+        let others = Limits { object_bytes: all, waiting: all, job_bytes: all, ..Limits::default() };
+        assert!(others.relevant_to(&nodes).is_empty(), "usage that nothing asks for is not read");
     }
 
     #[test]

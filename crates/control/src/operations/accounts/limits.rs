@@ -137,8 +137,9 @@ pub(in crate::operations) fn check_limits(
     scope: &str,
     more: &Amounts,
 ) -> Result<()> {
-    let allowed = limits::get(tx, scope)?.or(*defaults);
-    if (Limits { waiting: None, ..allowed }).is_empty() {
+    // What is used is read only for the limits that matter here: it takes longer the more there is.
+    let allowed = limits::get(tx, scope)?.or(*defaults).relevant_to(more);
+    if allowed.is_empty() {
         return Ok(());
     }
     Ok(allowed.admit(scope, &limits::used(tx, scope)?, more)?)
