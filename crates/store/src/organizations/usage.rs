@@ -43,9 +43,10 @@ pub fn job_bytes(tx: &mut Tx<'_>, scope: &str) -> Result<u64> {
 
 /// Adds to the number of requests that are kept for a scope, and returns it.
 pub(crate) fn add_requests(tx: &mut Tx<'_>, scope: &str, count: i64) -> Result<u64> {
-    add(tx, scope, [0, count, 0])?;
-    let sql = "select requests from usage_counters where scope = $1";
-    tx.single(sql, &params![scope], |row| row.count())
+    let sql = "insert into usage_counters (scope, job_bytes, requests, outcomes) values ($1, 0, $2, 0) \
+               on conflict (scope) do update set requests = usage_counters.requests + excluded.requests \
+               returning requests";
+    tx.single(sql, &params![scope, count], |row| row.count())
 }
 
 /// Adds to the number of outcomes of idempotent calls that are kept for a scope.

@@ -12,6 +12,7 @@ use tarn_model::requests::Request;
 
 use crate::db::{Row, params};
 use crate::instances::read_shape;
+use crate::requests::{self, LineEntry};
 use crate::{Result, Tx};
 
 /// Every query of this file that reads a claim reads the same columns, in the order of [`read_waiting`]. The cross
@@ -43,9 +44,8 @@ pub fn enter(tx: &mut Tx<'_>, request: &Request, claim: &Claim) -> Result<()> {
                order by created_us, id limit 1";
     let is_behind = tx.has_row(sql, &params![key])?;
     let due = if is_behind { request.deadline } else { request.due };
-    crate::requests::insert(tx, &Request { due, ..request.clone() })?;
-    let sql = "update requests set line_key = $1, turn_us = created_us, examined_us = $2 where id = $3";
-    tx.run(sql, &params![key, is_behind.then_some(now), request.id])
+    let entry = LineEntry { key, examined: is_behind.then_some(now) };
+    requests::insert_into_line(tx, &Request { due, ..request.clone() }, Some(&entry))
 }
 
 /// Records that a claim was examined and did not fit.

@@ -30,17 +30,32 @@ macro_rules! select {
 /// How many requests are kept for a scope. Beyond that, the oldest that have ended are removed before their time.
 pub const MAX_KEPT: u64 = 10_000;
 
+/// Where a claim enters the line.
+pub(crate) struct LineEntry {
+    /// What claims have in common that are equal.
+    pub(crate) key: String,
+    /// When the claim was examined, if an equal one already waits.
+    pub(crate) examined: Option<Time>,
+}
+
 /// Adds a request.
 pub fn insert(tx: &mut Tx<'_>, request: &Request) -> Result<()> {
+    insert_into_line(tx, request, None)
+}
+
+/// Adds a request, which may enter the line.
+pub(crate) fn insert_into_line(tx: &mut Tx<'_>, request: &Request, entry: Option<&LineEntry>) -> Result<()> {
     let (cluster, volume) = request.kind.objects();
+    let (key, examined) = (entry.map(|entry| entry.key.as_str()), entry.and_then(|entry| entry.examined));
+    let turn = entry.map_or(0, |_| request.created.as_micros());
     let sql = "insert into requests (id, type, status, user_id, org_id, scope, step, failure, attempts, due_us, deadline_us, epoch, \
-               message, created_us, ended_us, cluster_id, volume_id, waiting, lease_until_us) \
-               values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, 0)";
+               message, created_us, ended_us, cluster_id, volume_id, waiting, line_key, examined_us, turn_us, lease_until_us) \
+               values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, 0)";
     tx.run(
         sql,
         &params!(request: id, kind.request_type().name(), status().name(), owner.user, owner.org, owner.scope(),
             progress.step(), progress.failure(), attempts, due, deadline, epoch, message, created, ended; cluster,
-            volume, request.progress == Progress::Queued),
+            volume, request.progress == Progress::Queued, key, examined, turn),
     )?;
     trim(tx, request.owner.scope(), MAX_KEPT)
 }
@@ -53,8 +68,10 @@ fn trim(tx: &mut Tx<'_>, scope: &str, max: u64) -> Result<()> {
     }
     let sql = "delete from requests where id in (select id from requests where scope = $1 and ended_us is not null \
                order by created_us, id limit 2)";
-    let removed = tx.execute(sql, &params![scope])?;
-    usage::add_requests(tx, scope, -(removed as i64)).map(drop)
+    match tx.execute(sql, &params![scope])? {
+        0 => Ok(()),
+        removed => usage::add_requests(tx, scope, -(removed as i64)).map(drop),
+    }
 }
 
 /// Removes requests that ended before `expired`, at most `limit`. Returns their number.
