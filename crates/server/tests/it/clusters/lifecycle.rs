@@ -188,7 +188,7 @@ async fn older_cluster_keeps_reserved_name(#[values("list", "info")] name: &'sta
     });
     write.await.unwrap();
     for path in [format!("/cluster/info/{cluster}"), format!("/cluster/info/{name}")] {
-        assert_eq!(world.get(&key, &path).await.body["cluster_info"]["tp_cluster_name"], name, "{path}");
+        assert_eq!(world.get(&key, &path).await.body["cluster_info"]["name"], name, "{path}");
     }
     let body = json!({ "cluster_name": "other" });
     let call = Call::new(Method::PATCH, &format!("/cluster/edit/{cluster}")).key(&key).json(&body);
