@@ -20,6 +20,14 @@ build: ## build target/release/tarn
 	scripts/install-missing build
 	cargo build --release -p tarn
 
+.PHONY: deb
+deb: build ## pack the program into target/package/tarn_….deb
+	scripts/deb target/release/tarn target/package
+
+.PHONY: dist
+dist: build ## pack the program into a tar archive, with checksums and a list of its parts
+	scripts/dist target/release/tarn target/package
+
 .PHONY: test
 test: ## run every test, with a PostgreSQL of its own
 	scripts/install-missing test

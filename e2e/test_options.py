@@ -6,12 +6,13 @@ import socket
 import ssl
 import stat
 import subprocess
+from pathlib import Path
 
 import pytest
 import requests
 
 from client import Client
-from support import ENVIRONMENT, Server, eventually, free_port, refused_start
+from support import ENVIRONMENT, Server, eventually, free_port, refused_start, tarn
 
 
 def write_certificate(certificate, key):
@@ -148,6 +149,35 @@ def test_invalid_configuration_is_refused(tmp_path, text):
     assert "tarn.toml" in said, said
     if "no_such" in text:
         assert "no_such" in said, said
+
+
+def test_configuration_is_checked_without_data(tmp_path):
+    """`--check` reports that the configuration is valid, or everything that is wrong with it, and creates nothing."""
+    config, data = tmp_path / "tarn.toml", tmp_path / "data"
+    config.write_text(f'data = "{data}"\nsimulated_gpus = "2xL40S"\n')
+    valid = tarn("serve", "--check", "--config", config)
+    assert valid.returncode == 0 and "The configuration is valid" in valid.stdout and str(data) in valid.stdout, valid
+    config.write_text('log = "no such filter=["\nlisten = "0.0.0.0:7070"\n[[types]]\nname = "?"\ncpus = 1\nmemory_mib = 1\n')
+    wrong = tarn("serve", "--check", "--config", config, "--data", data)
+    assert wrong.returncode == 1, wrong
+    for part in ("--log", "the name of the type", "--insecure-http"):
+        assert part in wrong.stderr, (part, wrong.stderr)
+    other = tarn("serve", "--check", "--database", "mysql://a@b/c")
+    assert other.returncode == 1 and "--database must be" in other.stderr, other
+    config.write_text("no_such_key = 1\n")
+    assert "no_such_key" in tarn("serve", "--check", "--config", config).stderr
+    assert sorted(tmp_path.iterdir()) == [config], "nothing was created"
+
+
+def test_example_configuration_is_valid(tmp_path):
+    """The example that packages install is valid, also with every line of it in effect."""
+    example = (Path(__file__).parents[1] / "docs/operating/tarn.toml").read_text()
+    write_certificate(tmp_path / "cert.pem", tmp_path / "key.pem")
+    for text in (example, re.sub(r"^#(?=\S)", "", example, flags=re.M).replace("/etc/tarn", str(tmp_path))):
+        config = tmp_path / "tarn.toml"
+        config.write_text(text)
+        checked = tarn("serve", "--check", "--config", config, "--data", tmp_path / "data")
+        assert checked.returncode == 0, checked
 
 
 def test_invalid_options_are_refused(tmp_path):

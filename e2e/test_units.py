@@ -28,7 +28,8 @@ def verify_unit(text: str, directory: Path) -> str:
 def test_unit_is_valid(tmp_path):
     """systemd knows every key and value of the unit, and would report one that it does not know."""
     unit = (OPERATING / "tarn.service").read_text()
-    for key in ("ProtectHome=", "ProtectKernelModules=", "LockPersonality=", "SystemCallFilter=", "LoadCredential=", "LimitCORE=0"):
+    for key in ("ProtectHome=", "ProtectKernelModules=", "LockPersonality=", "SystemCallFilter=", "LoadCredential=", "LimitCORE=0",
+                "Type=notify", "WatchdogSec=", "StartLimitIntervalSec=0"):  # fmt: skip
         assert key in unit
     # The key of the comment is valid as well.
     unit = unit.replace("#LoadCredential", "LoadCredential")

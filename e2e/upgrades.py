@@ -1,9 +1,12 @@
 """Data directories of older versions, with work in progress. Start reading at `Upgrades`.
 
-`TARN_BINARY=<older program> python e2e/upgrades.py e2e/fixtures/schema-8.tar.xz` writes one, as root.
+`TARN_BINARY=<older program> python e2e/upgrades.py e2e/fixtures/schema-8.tar.xz` writes one, as root. The number in the
+name says what the program knows: 4 has no jobs, 7 has neither images nor disks of instances (its commit numbered the
+migration of GPUs as its sixth).
 """
 
 import json
+import re
 import sqlite3
 import subprocess
 import sys
@@ -12,10 +15,15 @@ import time
 from contextlib import closing
 from pathlib import Path
 
+from instances import IMAGES
+from jobs import SETTINGS as JOBS
 from objects import MIB, enable
 from reboots import Reboots
 
 FACTS = "facts.json"
+NEWEST = 1000
+# Before schema 8 the disk of an instance is a directory, whose files belong to the ids of the instance.
+OWNERS = ["--numeric-owner", "--xattrs", "--xattrs-include=*"]
 # Completes only in its second attempt: the host reboots during the first one.
 TWICE = "echo run >> count; echo attempt $(wc -l < count); [ $(wc -l < count) = 2 ] || sleep 31337; echo done"
 PART = b"\0" * 5 * MIB
@@ -23,12 +31,21 @@ LARGE = b"large object\n" * 10_000
 
 
 class Upgrades(Reboots):
-    """An engine whose data directory one version fills and a newer one opens."""
+    """An engine whose data directory one version fills and a newer one opens. `schema` is what the program knows that
+    runs; the newest one by default."""
 
-    def __init__(self, directory: Path):
+    def __init__(self, directory: Path, schema=NEWEST):
         super().__init__(directory)
+        self.schema = schema
         config = directory / "engine.toml"
-        config.write_text(config.read_text().replace("[capacity]\n", "[capacity]\ninstance_disk_gb = 1\n", 1))
+        text = config.read_text()
+        if schema >= 8:
+            text = text.replace("[capacity]\n", "[capacity]\ninstance_disk_gb = 1\n", 1)
+        if schema < 9:
+            text = text.replace(IMAGES, "")
+        if schema < 5:
+            text = text.replace(JOBS, "")
+        config.write_text(text)
 
     def fill(self) -> dict:
         """Leaves work of every kind in progress, and ends as in a power cut. Returns what the newer version must
@@ -44,6 +61,17 @@ class Upgrades(Reboots):
         s3.put_object(Bucket="bucket", Key="large", Body=LARGE)
         upload = s3.create_multipart_upload(Bucket="bucket", Key="parts")["UploadId"]
         tag = s3.upload_part(Bucket="bucket", Key="parts", UploadId=upload, PartNumber=1, Body=PART)["ETag"]
+        facts = self.fill_jobs() if self.schema >= 5 else {}
+        coming, waiting = self.hold_engine_during(lambda: [self.request_cluster("coming", "tiny"), self.request_cluster("waiting", "huge")])
+        self.power_off()
+        return facts | {
+            "directory": str(self.directory), "written_us": time.time_ns() // 1000, "user_key": key,
+            "box": box["id"], "volume": volume, "access_key": account.access_key, "secret_key": account.secret_key,
+            "upload": upload, "tag": tag, "coming": coming, "waiting": waiting,
+        }  # fmt: skip
+
+    def fill_jobs(self) -> dict:
+        """Leaves jobs of every state."""
         ended = self.run("box", "echo ended; echo 42 > result.txt", outputs=["*.txt"], venv=False)
         self.wait(ended)
         running = self.run("box", TWICE, retries=1, venv=False)
@@ -51,13 +79,9 @@ class Upgrades(Reboots):
         pending = self.run("box", "cat ~/file", venv=False)
         without_files = self.submit("box", 'commands = ["cat message"]\nvenv = false\n')
         draft = self.submit("box", 'commands = ["echo started"]\nvenv = false\n', files=False)
-        coming, waiting = self.hold_engine_during(lambda: [self.request_cluster("coming", "tiny"), self.request_cluster("waiting", "huge")])
-        self.power_off()
         return {
-            "directory": str(self.directory), "written_us": time.time_ns() // 1000, "user_key": key,
-            "box": box["id"], "volume": volume, "access_key": account.access_key, "secret_key": account.secret_key,
-            "upload": upload, "tag": tag, "ended": ended, "running": running, "pending": pending,
-            "without_files": without_files["job_id"], "draft": draft["job_id"], "coming": coming, "waiting": waiting,
+            "ended": ended, "running": running, "pending": pending,
+            "without_files": without_files["job_id"], "draft": draft["job_id"],
         }  # fmt: skip
 
     def request_cluster(self, name: str, kind: str) -> dict:
@@ -66,10 +90,10 @@ class Upgrades(Reboots):
 
     def unpack(self, fixture: Path) -> dict:
         """Replaces the data directory and the SSH key with those of a fixture. Returns what `fill` returned."""
-        subprocess.run(["tar", "-xJf", fixture, "-C", self.directory], check=True)
+        subprocess.run(["tar", "-xJf", fixture, *OWNERS, "-C", self.directory], check=True)
         facts = json.loads((self.directory / FACTS).read_text())
         # An upgrade does not move the directory; here it was elsewhere, and some files contain its path.
-        for path in [self.data / "volumes.pool", *(self.data / "instances").glob("*/instance.json")]:
+        for path in [*self.data.glob("volumes.pool"), *(self.data / "instances").glob("*/instance.json")]:
             path.write_text(path.read_text().replace(facts["directory"], str(self.directory)))
         # Its instances belong to an earlier boot of another host, never to a process that runs here.
         self.change_boot_id()
@@ -87,18 +111,23 @@ class Upgrades(Reboots):
                     db.execute(f"update {table} set {column} = {column} + ? where {column} > 1000000000000000", (by_us,))
 
 
+def schema_of(fixture: Path) -> int:
+    """The number in the name of a fixture."""
+    return int(re.match(r"schema-(\d+)\.", fixture.name)[1])
+
+
 def write(fixture: Path):
     """Writes a fixture with the program in `TARN_BINARY`."""
     with tempfile.TemporaryDirectory() as directory:
         directory = Path(directory)
-        cloud = Upgrades(directory)
+        cloud = Upgrades(directory, schema_of(fixture))
         try:
             facts = cloud.start().fill()
         finally:
             cloud.kill()
         (directory / FACTS).write_text(json.dumps(facts, indent=1))
         # Each version creates the host's image and the guest anew on each host.
-        options = ["--exclude=engine/images/host/*", "--exclude=engine/guests/*", "--sparse", "--owner=0", "--group=0"]
+        options = ["--exclude=engine/images/host/*", "--exclude=engine/guests/*", "--sparse", *OWNERS]
         parts = ["engine", "engine-id", "engine-id.pub", FACTS]
         subprocess.run(["tar", "-cJf", fixture.resolve(), *options, "-C", directory, *parts], check=True)
 

@@ -1,5 +1,7 @@
 //! Builds the guest, the statically linked init program of every instance, so that `src/serve/guest.rs` can embed it.
 //!
+//! It also sets `TARN_VERSION`, which `tarn --version` prints.
+//!
 //! A build script is needed, because cargo cannot yet depend on the binary of another package. It uses a target
 //! directory inside ours, because cargo locks the directory that it builds in.
 
@@ -8,6 +10,7 @@ use std::process::Command;
 use std::{env, fs};
 
 fn main() {
+    println!("cargo::rustc-env=TARN_VERSION={}", version(Path::new(&variable("CARGO_MANIFEST_DIR"))));
     let out = PathBuf::from(variable("OUT_DIR"));
     let root = Path::new(&variable("CARGO_MANIFEST_DIR")).join("../..");
     for part in ["crates/base", "crates/guest", "crates/link", "crates/ssh", "Cargo.toml", "Cargo.lock"] {
@@ -37,6 +40,46 @@ fn main() {
     let level = if profile == "guest" { 19 } else { 1 };
     let guest = zstd::bulk::compress(&fs::read(&built).expect("cannot read the guest"), level);
     fs::write(out.join("tarn-guest.zst"), guest.expect("cannot compress the guest")).expect("cannot write the guest");
+}
+
+/// The version with the commit and the date that were built. A debug build names neither: a commit must not make all
+/// who test build again. Without git, as from an archive of the sources, `SOURCE_DATE_EPOCH` gives the date if it is set.
+fn version(directory: &Path) -> String {
+    let version = variable("CARGO_PKG_VERSION");
+    if variable("PROFILE") != "release" {
+        return format!("{version} (debug build)");
+    }
+    println!("cargo::rerun-if-env-changed=SOURCE_DATE_EPOCH");
+    let git = |arguments: &[&str]| output(Command::new("git").arg("-C").arg(directory).args(arguments));
+    // This file changes with each commit and each checkout, and with nothing else. A file that does not exist would run this
+    // script at each build.
+    if let Some(log) = git(&["rev-parse", "--path-format=absolute", "--git-path", "logs/HEAD"])
+        && Path::new(&log).exists()
+    {
+        println!("cargo::rerun-if-changed={log}");
+    }
+    let epoch = env::var_os("SOURCE_DATE_EPOCH").and_then(|seconds| seconds.into_string().ok());
+    let date = match epoch {
+        Some(seconds) => output(Command::new("date").args(["-u", "+%F", "-d", &format!("@{seconds}")])),
+        None => output(Command::new("git").env("TZ", "UTC").arg("-C").arg(directory).args([
+            "log",
+            "-1",
+            "--date=format-local:%Y-%m-%d",
+            "--format=%cd",
+        ])),
+    };
+    let commit = git(&["rev-parse", "--short=10", "HEAD"]);
+    match commit.into_iter().chain(date).collect::<Vec<_>>().join(", ") {
+        known if known.is_empty() => version,
+        known => format!("{version} ({known})"),
+    }
+}
+
+/// What a program prints, on one line; `None` if it does not exist or fails.
+fn output(command: &mut Command) -> Option<String> {
+    let done = command.stderr(std::process::Stdio::null()).output().ok().filter(|done| done.status.success())?;
+    let text = String::from_utf8(done.stdout).ok()?.trim().to_owned();
+    (!text.is_empty()).then_some(text)
 }
 
 #[allow(clippy::disallowed_methods, reason = "cargo passes everything to a build script in its environment")]

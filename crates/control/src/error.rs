@@ -179,7 +179,9 @@ impl From<tarn_store::Error> for Error {
                 let message = "the database is not available at the moment; try again in a moment";
                 Error { cause: Some(Box::new(error)), ..Error::new(Kind::Unavailable, "unavailable", message) }
             }
-            tarn_store::Error::Corrupt(_) | tarn_store::Error::Database(_) => Error::internal(error),
+            tarn_store::Error::Schema(_) | tarn_store::Error::Corrupt(_) | tarn_store::Error::Database(_) => {
+                Error::internal(error)
+            }
         }
     }
 }

@@ -12,6 +12,9 @@ pub enum Error {
     /// The database cannot be reached or written to at the moment.
     #[error("the database is unavailable: {0}")]
     Unavailable(String),
+    /// The database belongs to a newer program or to another one. Waiting does not help.
+    #[error("{0}")]
+    Schema(String),
     /// A row holds a value that this version does not understand.
     #[error("a row is not understood: {0}")]
     Corrupt(String),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tarn_model::Time;
 
-use crate::db::params;
+use crate::db::{migrations, params};
 use crate::{Result, Store, Tx, db};
 
 /// The schema version that this program supports.
@@ -54,6 +54,20 @@ pub fn version(tx: &mut Tx<'_>) -> Result<Option<i64>> {
             Ok(None)
         }
         version => version,
+    }
+}
+
+/// Returns why this program refuses to open the database, if its migrations are those of a newer program or of another
+/// one. A database without hashes is not examined: that happens when it is opened.
+pub fn refusal(tx: &mut Tx<'_>) -> Result<Option<String>> {
+    let read = |row: &mut db::Row| {
+        Ok(migrations::Recorded { version: row.integer()?, hash: row.maybe_text()?, program: row.maybe_text()? })
+    };
+    match tx.rows(migrations::ROWS, &[], read) {
+        Ok(recorded) => Ok(migrations::check(&recorded).err().map(|error| error.to_string())),
+        // The columns or the table do not exist.
+        Err(crate::Error::Database(_)) => Ok(None),
+        Err(error) => Err(error),
     }
 }
 

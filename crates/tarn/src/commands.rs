@@ -1,6 +1,7 @@
 //! The commands of the binary: those of the operator, and those of the client. Start reading at [`run_cli`].
 
 use std::io::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
@@ -14,7 +15,7 @@ use crate::{admin, doctor, process_environment, serve};
 
 /// A GPU cloud on your own hosts, with the TensorPool API.
 #[derive(Parser)]
-#[command(version, about, arg_required_else_help = true, disable_version_flag = true)]
+#[command(version = env!("TARN_VERSION"), about, arg_required_else_help = true, disable_version_flag = true)]
 pub(crate) struct Cli {
     /// Print the version
     #[arg(short = 'v', short_alias = 'V', long, action = clap::ArgAction::Version)]
@@ -28,7 +29,13 @@ pub(crate) struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// Run the engine
-    Serve(Box<ServeOptions>),
+    Serve {
+        /// Check the configuration and exit, without touching the data
+        #[arg(long)]
+        check: bool,
+        #[command(flatten)]
+        options: Box<ServeOptions>,
+    },
     /// Check this host and the engine on it, and say how to fix what is wrong
     Doctor(Box<DoctorOptions>),
     /// Administer an engine
@@ -44,6 +51,12 @@ enum Command {
     Completion {
         /// The shell
         shell: Shell,
+    },
+    /// Write the man pages of all commands into a directory, for packages
+    #[command(hide = true)]
+    Manual {
+        /// The directory
+        directory: PathBuf,
     },
     #[command(flatten)]
     Client(tarn_cli::Commands),
@@ -73,7 +86,17 @@ pub(crate) fn run_cli(cli: Cli) -> Result<ExitCode> {
     let client = match cli.command {
         Command::Openapi => return print_openapi().map(|()| ExitCode::SUCCESS),
         Command::Completion { shell } => return print_completion(shell).map(|()| ExitCode::SUCCESS),
-        Command::Serve(options) => {
+        Command::Manual { directory } => {
+            let written = clap_mangen::generate_to(Cli::command(), directory);
+            return written
+                .map(|()| ExitCode::SUCCESS)
+                .map_err(|e| Failure::with_cause("cannot write the man pages", e));
+        }
+        Command::Serve { check: true, options } => {
+            let valid = serve::check::check_configuration(&Config::load(&options)?)?;
+            return write_stdout(valid.as_bytes()).map(|()| ExitCode::SUCCESS);
+        }
+        Command::Serve { check: false, options } => {
             let runtime = build_runtime()?;
             let outcome = runtime.block_on(serve::run_engine(Config::load(&options)?));
             // A task that blocks a thread must not keep the program from ending.

@@ -6,7 +6,7 @@
 use axum::Router;
 use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::from_fn_with_state;
-use axum::routing::{delete, get};
+use axum::routing::get;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -134,16 +134,6 @@ fn register_undocumented_open_routes(router: OpenApiRouter<App>) -> OpenApiRoute
         .route("/job/listen/{job_id}", get(jobs::listen::listen_to_job))
 }
 
-/// Registers the secured routes that are not in the OpenAPI document. A cluster may have the name of a verb of this
-/// API, and the route of that verb would hide it from `DELETE /cluster/{cluster}`.
-fn register_undocumented_secured_routes(router: OpenApiRouter<App>) -> OpenApiRouter<App> {
-    router
-        .route("/cluster/create", delete(clusters::destroy::destroy_cluster))
-        .route("/cluster/list", delete(clusters::destroy::destroy_cluster))
-        .route("/cluster/quote", delete(clusters::destroy::destroy_cluster))
-        .route("/cluster/types", delete(clusters::destroy::destroy_cluster))
-}
-
 /// The whole API in front of `app`.
 pub fn router(app: App) -> Router {
     let secured = secured_routes()
@@ -167,7 +157,7 @@ fn open_routes() -> OpenApiRouter<App> {
 }
 
 fn secured_routes() -> OpenApiRouter<App> {
-    register_undocumented_secured_routes(register_secured_routes(OpenApiRouter::new()))
+    register_secured_routes(OpenApiRouter::new())
 }
 
 async fn unknown_route(method: Method, uri: Uri) -> Failure {

@@ -195,13 +195,18 @@ async fn migrate_server(client: &Client) -> Result<()> {
     client.execute("select pg_advisory_xact_lock($1)", &[&MIGRATION_LOCK]).await.map_err(postgres_error)?;
     client.batch_execute(migrations::TABLE).await.map_err(postgres_error)?;
     client.batch_execute("create sequence if not exists event_numbers").await.map_err(postgres_error)?;
-    let done: i64 = client.query_one("select count(*) from migrations", &[]).await.map_err(postgres_error)?.get(0);
-    let Some(missing) = usize::try_from(done).ok().and_then(|done| migrations::ALL.get(done..)) else {
-        return Err(migrations::schema_too_new(done));
-    };
-    for (version, text) in (done + 1..).zip(missing) {
-        client.batch_execute(text).await.map_err(postgres_error)?;
-        client.execute("insert into migrations (version) values ($1)", &[&version]).await.map_err(postgres_error)?;
+    let names = client.query(migrations::POSTGRES_SHAPE, &[]).await.map_err(postgres_error)?;
+    let shape = names.iter().map(|row| row.get(0)).collect();
+    for statement in migrations::missing_columns(&shape) {
+        client.batch_execute(&statement).await.map_err(postgres_error)?;
+    }
+    let rows = client.query(migrations::ROWS, &[]).await.map_err(postgres_error)?;
+    let recorded: Vec<_> = rows
+        .iter()
+        .map(|row| migrations::Recorded { version: row.get(0), hash: row.get(1), program: row.get(2) })
+        .collect();
+    for statements in migrations::plan(&recorded, shape)? {
+        client.batch_execute(&statements).await.map_err(postgres_error)?;
     }
     client.batch_execute("commit").await.map_err(postgres_error)
 }

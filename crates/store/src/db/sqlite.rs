@@ -213,15 +213,23 @@ fn open_connection(path: &Path, flags: OpenFlags) -> Result<Connection> {
 fn migrate_file(connection: &mut Connection) -> Result<()> {
     let tx = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate).map_err(sqlite_error)?;
     tx.execute_batch(migrations::TABLE).map_err(sqlite_error)?;
-    let done: i64 = tx.query_row("select count(*) from migrations", [], |row| row.get(0)).map_err(sqlite_error)?;
-    let Some(missing) = usize::try_from(done).ok().and_then(|done| migrations::ALL.get(done..)) else {
-        return Err(migrations::schema_too_new(done));
-    };
-    for (version, text) in (done + 1..).zip(missing) {
-        tx.execute_batch(text).map_err(sqlite_error)?;
-        tx.execute("insert into migrations (version) values (?1)", [version]).map_err(sqlite_error)?;
+    let shape = migrations::read_sqlite(&tx).map_err(sqlite_error)?;
+    for statement in migrations::missing_columns(&shape) {
+        tx.execute_batch(&statement).map_err(sqlite_error)?;
+    }
+    let recorded = recorded_migrations(&tx).map_err(sqlite_error)?;
+    for statements in migrations::plan(&recorded, shape)? {
+        tx.execute_batch(&statements).map_err(sqlite_error)?;
     }
     tx.commit().map_err(sqlite_error)
+}
+
+fn recorded_migrations(connection: &Connection) -> rusqlite::Result<Vec<migrations::Recorded>> {
+    let mut statement = connection.prepare(migrations::ROWS)?;
+    let rows = statement.query_map([], |row| {
+        Ok(migrations::Recorded { version: row.get(0)?, hash: row.get(1)?, program: row.get(2)? })
+    })?;
+    rows.collect()
 }
 
 /// The writer thread. It ends when the last sender is dropped.

@@ -13,4 +13,5 @@ mod migrations;
 mod nouns;
 mod objects;
 mod requests;
+mod schema_guard;
 mod support;

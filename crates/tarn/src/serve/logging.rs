@@ -9,10 +9,7 @@ use crate::failure::{Failure, Result};
 
 /// Starts logging.
 pub(crate) fn start_logging(filter: &str, format: LogFormat) -> Result<()> {
-    // The S3 library logs every refused call as an error, so a client could fill the operator's log. The operator can
-    // enable it by name, because later directives win.
-    let quiet = EnvFilter::try_new(format!("s3s=off,{filter}"));
-    let filter = quiet.map_err(|e| Failure::with_cause(format!("--log {filter} is not a valid filter"), e))?;
+    let filter = parse_filter(filter)?;
     let colours = std::io::stderr().is_terminal();
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr);
     let started = match format {
@@ -20,4 +17,12 @@ pub(crate) fn start_logging(filter: &str, format: LogFormat) -> Result<()> {
         LogFormat::Json => lines.json().try_init(),
     };
     started.map_err(|e| Failure::with_cause("cannot start logging", e))
+}
+
+/// Parses the `--log` option.
+pub(super) fn parse_filter(filter: &str) -> Result<EnvFilter> {
+    // The S3 library logs every refused call as an error, so a client could fill the operator's log. The operator can
+    // enable it by name, because later directives win.
+    let quiet = EnvFilter::try_new(format!("s3s=off,{filter}"));
+    quiet.map_err(|e| Failure::with_cause(format!("--log {filter} is not a valid filter"), e))
 }

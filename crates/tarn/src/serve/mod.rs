@@ -1,11 +1,13 @@
 //! `tarn serve`: builds the engine from its parts and runs it until a signal arrives. Start reading at [`run_engine`].
 
+pub(crate) mod check;
 mod descriptors;
 pub(crate) mod driver;
 mod guest;
 pub(crate) mod listeners;
 mod logging;
 mod metrics;
+mod notify;
 mod object_storage;
 mod plain_http;
 mod process;
@@ -52,6 +54,8 @@ pub(crate) async fn run_engine(config: Config) -> Result<()> {
     // From here on a signal leads to an orderly shutdown, which has a limited time.
     let signalled = stop_signals()?;
     process::end_after_signal()?;
+    notify::start_watchdog();
+    notify::status("starting");
     plain_http::check_new_installation(&config)?;
     data::create_directory(&config.data)?;
     let database = config.database()?;
@@ -144,6 +148,7 @@ pub(crate) async fn run_engine(config: Config) -> Result<()> {
         wait_until_stopped(stopped),
         DRAIN_TIMEOUT,
     ));
+    notify::ready("serving");
     // An engine with a stopped part would accept work and never do it.
     tokio::select! {
         () = signalled => tracing::info!("stopping"),
@@ -155,6 +160,7 @@ pub(crate) async fn run_engine(config: Config) -> Result<()> {
         ended = &mut runner => return Err(Failure(format!("the runner stopped unexpectedly: {ended:?}"))),
         ended = &mut dispatcher => return Err(Failure(format!("the job dispatcher stopped unexpectedly: {ended:?}"))),
     }
+    notify::stopping();
     waiting.stop_waiting();
     let _ = stop.send(true);
     let stopping = async {

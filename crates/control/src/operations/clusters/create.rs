@@ -43,7 +43,7 @@ pub struct NewCluster {
 pub async fn create(control: &Control, caller: &Caller, new: NewCluster) -> Result<Accepted> {
     let (kind, nodes) = fitting_type(control, &new.instance_type, new.num_nodes)?;
     if let Some(name) = &new.name {
-        names::check(name)?;
+        names::check_new(name)?;
     }
     check_container(control, new.container.as_deref())?;
     if !(1..=MAX_JOBS_PARALLEL).contains(&new.jobs_parallel.unwrap_or(1)) {

@@ -107,7 +107,7 @@ pub async fn edit(control: &Control, caller: &Caller, cluster: &str, edit: Clust
         return Err(Error::invalid("nothing_to_change", message));
     }
     if let Some(name) = &edit.name {
-        names::check(name)?;
+        names::check_new(name)?;
     }
     let (me, asked) = (caller.clone(), cluster.to_owned());
     let write = control.write(caller, move |tx| {

@@ -65,7 +65,7 @@ pub async fn create(control: &Control, caller: &Caller, new: NewVolume) -> Resul
         return Err(Error::invalid("volumes_unsupported", message));
     }
     if let Some(name) = &new.name {
-        names::check(name)?;
+        names::check_new(name)?;
     }
     check_volume_size(new.size_gb)?;
     let (me, limit) = (caller.clone(), control.settings().work_deadline);
@@ -151,7 +151,7 @@ pub async fn edit(
         return Err(Error::invalid("nothing_to_change", message));
     }
     if let Some(name) = &edit.name {
-        names::check(name)?;
+        names::check_new(name)?;
     }
     let (me, asked, limit) = (caller.clone(), volume.to_owned(), control.settings().work_deadline);
     let (renamed, defaults) = (edit.name.is_some(), control.settings().limits);

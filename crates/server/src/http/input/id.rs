@@ -16,7 +16,7 @@ impl FromRequestParts<App> for Id {
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Infallible> {
         match Path::<String>::from_request_parts(parts, app).await {
             Ok(Path(id)) => Ok(Id(id)),
-            // What is no UTF-8 names nothing, and routes without a parameter stand for a name that equals a verb.
+            // What is no UTF-8 names nothing.
             Err(_) => Ok(Id(parts.uri.path().rsplit('/').next().unwrap_or_default().to_owned())),
         }
     }

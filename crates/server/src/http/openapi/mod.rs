@@ -1,6 +1,7 @@
 //! The OpenAPI document: collected from the endpoints, then converted to the style of FastAPI, because clients of the
 //! original API were generated from that style. It contains the seed operations verbatim.
 
+mod ids;
 mod style;
 
 use std::sync::LazyLock;
@@ -23,6 +24,7 @@ static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
     let (_, collected) = documented_routes().split_for_parts();
     let mut document = serde_json::to_value(collected).expect("the document serializes as JSON");
     style::apply_fastapi_style(&mut document, &SEED_OPERATIONS);
+    ids::describe_ids(&mut document, &SEED_OPERATIONS);
     document
 });
 

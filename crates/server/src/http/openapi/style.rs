@@ -154,11 +154,11 @@ fn reflow_description(value: &mut Value) {
     }
 }
 
-fn object_entries(value: Option<&mut Value>) -> impl Iterator<Item = (&String, &mut Value)> {
+pub(super) fn object_entries(value: Option<&mut Value>) -> impl Iterator<Item = (&String, &mut Value)> {
     value.and_then(Value::as_object_mut).into_iter().flatten()
 }
 
-fn array_items(value: Option<&mut Value>) -> impl Iterator<Item = &mut Value> {
+pub(super) fn array_items(value: Option<&mut Value>) -> impl Iterator<Item = &mut Value> {
     value.and_then(Value::as_array_mut).into_iter().flatten()
 }
 

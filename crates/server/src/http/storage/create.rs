@@ -9,6 +9,9 @@ use crate::http::output::response::{EndpointResult, JsonResponse};
 
 impl Body for StorageCreateRequest {
     const ALIASES: &'static [(&'static str, &'static str)] = &[("size_gb", "size"), ("tp_storage_name", "name")];
+    // tp 0.0.7 and 0.0.8 sent no size for volumes of the type flex.
+    const HINTS: &'static [(&'static str, &'static str)] =
+        &[("size", "every volume has a size in GB, of whatever type; tp sends it with --size, as in --size 100")];
 }
 
 /// Create a storage volume

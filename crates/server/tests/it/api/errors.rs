@@ -110,6 +110,29 @@ async fn health_routes_answer() {
     assert_eq!(world.post(&world.admin, "/health", json!({ "uname": "Linux" })).await.status, 422);
 }
 
+/// An older version of the client is told how to upgrade. Every version prints the message and goes on.
+#[tokio::test(flavor = "multi_thread")]
+async fn older_client_is_told_to_upgrade() {
+    let world = World::open(DatabaseKind::Sqlite).await.unwrap();
+    let answer = world.post(&world.admin, "/health", json!({ "package_version": "0.0.6" })).await;
+    assert_eq!(answer.status, 200);
+    let message = answer.message();
+    assert!(message.contains("tp 0.0.6 is too old") && message.contains("0.0.7 or newer"), "{message}");
+    assert!(message.ends_with("pip install --upgrade tensorpool"), "{message}");
+}
+
+/// The client of versions 0.0.7 and 0.0.8 sends no size for volumes of the type flex. The refusal says what to do.
+#[tokio::test(flavor = "multi_thread")]
+async fn missing_volume_size_is_explained() {
+    let world = World::open(DatabaseKind::Sqlite).await.unwrap();
+    let flex = json!({ "storage_type": "flex", "deletion_protection": false });
+    let refused = world.post(&world.admin, "/storage/create", flex).await;
+    assert_eq!(refused.refusal(), (422, "validation_error".to_owned()));
+    let message = refused.message();
+    assert!(message.contains("every volume has a size in GB") && message.contains("--size 100"), "{message}");
+    assert_eq!(refused.body["detail"][0]["type"], "missing");
+}
+
 /// Stands between an engine and its database until it is cut.
 async fn wire(url: &str) -> (String, JoinSet<()>) {
     let (scheme, rest) = url.split_once('@').unwrap();

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use rstest::rstest;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::support::harness::{DatabaseKind, World};
 
@@ -87,6 +87,31 @@ fn operation_ids_are_unique_and_references_resolve() {
     for reference in text.split("\"$ref\":\"#").skip(1).map(|rest| rest.split('"').next().unwrap()) {
         assert!(document.pointer(reference).is_some(), "{reference} leads nowhere");
     }
+}
+
+/// Ids have a pattern that real ids match, and responses say which operations take them. The seed operations have neither.
+#[tokio::test(flavor = "multi_thread")]
+async fn ids_have_patterns_and_links() {
+    let document = tarn_server::openapi();
+    let path = |path: &str| document.pointer(path).unwrap_or_else(|| panic!("there is no {path}")).clone();
+    let world = World::open(DatabaseKind::Sqlite).await.unwrap();
+    let made = json!({ "instance_type": "1xCPU" });
+    let made = world.post(&world.admin, "/cluster/create", made).await;
+    let response = "/components/schemas/ClusterCreateRestResponse/properties";
+    for (field, found) in [
+        ("cluster_id", path(&format!("{response}/cluster_id/pattern"))),
+        ("request_id", path(&format!("{response}/request_id/anyOf/0/pattern"))),
+    ] {
+        let pattern = jsonschema::validator_for(&json!({ "pattern": found })).unwrap();
+        assert!(pattern.is_valid(&made.body[field]), "{field}: {} does not match {found}", made.body[field]);
+        assert!(!pattern.is_valid(&json!("x-7k2m9q4x0abc")) && !pattern.is_valid(&json!("c-iiiiiiiiiiii")), "{found}");
+    }
+    assert!(path("/paths/~1job~1info~1{job_id}/get/parameters/0/schema/pattern").as_str().unwrap().starts_with("^j-"));
+    let links = path("/paths/~1cluster~1create/post/responses/202/links");
+    let expected = json!({ "operationId": "cluster_info", "parameters": { "cluster": "$response.body#/cluster_id" } });
+    assert_eq!(links["cluster_info"], expected);
+    assert!(links["request_info"].is_object());
+    assert!(!document["paths"]["/storage/attach"].to_string().contains("links"));
 }
 
 /// Fields have titles, and nothing of utoipa's style is left.

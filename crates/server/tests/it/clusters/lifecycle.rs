@@ -1,9 +1,11 @@
 //! Clusters through HTTP.
 
+use axum::http::Method;
 use rstest::rstest;
 use serde_json::json;
+use tarn_model::ids::ClusterId;
 
-use crate::support::harness::{DatabaseKind, World};
+use crate::support::harness::{Call, DatabaseKind, World};
 
 /// A cluster is created, shown and destroyed.
 #[rstest]
@@ -137,15 +139,62 @@ async fn claim_waits_for_capacity(#[values(DatabaseKind::Sqlite, DatabaseKind::P
     assert!(small.message().contains("did you mean 8xH100?"), "{small:?}");
 }
 
-/// A cluster whose name is a verb of the API can be destroyed by that name.
-#[rstest]
+/// The verbs of the API are no names: neither a cluster nor a volume gets one, and their paths never name an object.
 #[tokio::test(flavor = "multi_thread")]
-async fn cluster_may_have_name_of_verb(#[values("create", "list", "quote", "types", "info")] name: &str) {
+async fn verbs_are_reserved_as_names() {
     let world = World::open(DatabaseKind::Sqlite).await.unwrap();
     let key = world.user("ada@example.org", None).await;
-    let cluster = world.cluster(&key, name).await;
-    let gone = world.delete(&key, &format!("/cluster/{name}")).await;
-    assert_eq!((gone.status, gone.text("cluster_id")), (202, cluster));
+    let (cluster, volume) = (world.cluster(&key, "trainer").await, world.volume(&key, "data").await);
+    for (path, body) in [
+        ("/cluster/create", json!({ "instance_type": "1xCPU", "tp_cluster_name": "list" })),
+        ("/storage/create", json!({ "size": 1, "name": "quote" })),
+    ] {
+        let refused = world.post(&key, path, body).await;
+        assert_eq!(refused.refusal(), (400, "invalid_name".to_owned()));
+        assert!(refused.message().contains("is reserved"), "{refused:?}");
+    }
+    let edit = |path: String, body| world.call(Call::new(Method::PATCH, &path).key(&key).json(&body));
+    let renamed = edit(format!("/cluster/edit/{cluster}"), json!({ "cluster_name": "types" })).await;
+    assert_eq!(renamed.refusal(), (400, "invalid_name".to_owned()));
+    let renamed = edit(format!("/storage/edit/{volume}"), json!({ "tp_storage_name": "attach" })).await;
+    assert_eq!(renamed.refusal(), (400, "invalid_name".to_owned()));
+    for (path, allowed) in [
+        ("/cluster/create", "POST"),
+        ("/cluster/list", "GET,HEAD"),
+        ("/cluster/quote", "GET,HEAD"),
+        ("/cluster/types", "GET,HEAD"),
+        ("/storage/create", "POST"),
+        ("/storage/list", "GET,HEAD"),
+        ("/storage/attach", "POST"),
+    ] {
+        let refused = world.delete(&key, path).await;
+        assert_eq!(refused.refusal(), (405, "wrong_method".to_owned()), "{path}");
+        assert_eq!(refused.headers["allow"], allowed, "{path}");
+    }
+}
+
+/// A cluster that had the name of a verb before it was reserved keeps working by its id, and can be renamed.
+#[rstest]
+#[tokio::test(flavor = "multi_thread")]
+async fn older_cluster_keeps_reserved_name(#[values("list", "info")] name: &'static str) {
+    let world = World::open(DatabaseKind::Sqlite).await.unwrap();
+    let key = world.user("ada@example.org", None).await;
+    let cluster = world.cluster(&key, "trainer").await;
+    let id: ClusterId = cluster.parse().unwrap();
+    let write = world.store.write(move |tx| -> Result<(), tarn_store::Error> {
+        let mut older = tarn_store::clusters::get(tx, &id)?.unwrap();
+        older.name = name.to_owned();
+        tarn_store::clusters::save(tx, &older)
+    });
+    write.await.unwrap();
+    for path in [format!("/cluster/info/{cluster}"), format!("/cluster/info/{name}")] {
+        assert_eq!(world.get(&key, &path).await.body["cluster_info"]["name"], name, "{path}");
+    }
+    let body = json!({ "cluster_name": "other" });
+    let call = Call::new(Method::PATCH, &format!("/cluster/edit/{cluster}")).key(&key).json(&body);
+    assert_eq!(world.call(call).await.status, 202);
+    assert_eq!(world.get(&key, "/cluster/info/other").await.status, 200);
+    assert_eq!(world.delete(&key, &format!("/cluster/{cluster}")).await.status, 202);
 }
 
 /// Prices and instance types are shown.

@@ -46,7 +46,11 @@ pub(in crate::doctor) async fn check_database(target: Arc<Target>) -> Vec<Findin
     let mut findings = vec![Finding::ok(CHECK, health.database.clone())];
     let version = store.read(examine::version).await;
     let is_current = matches!(version, Ok(Some(version)) if version == examine::SCHEMA_VERSION);
-    findings.push(check_schema(version, &target.engine_state));
+    findings.push(match store.read(examine::refusal).await {
+        Ok(Some(why)) => Finding::failure("database.schema", "the engine would not start with this database", why),
+        Ok(None) => check_schema(version, &target.engine_state),
+        Err(error) => check_schema(Err(error), &target.engine_state),
+    });
     match target.database_file() {
         Some(_) => findings.push(check_integrity(&health)),
         None => findings.extend(check_server(&health, SystemClock.now())),

@@ -37,6 +37,15 @@ pub(super) fn restore_alias(error: &mut ValidationError, renamed: &[(&str, &str)
     }
 }
 
+/// Adds what to do to the error of a missing field.
+pub(super) fn add_hint(error: &mut ValidationError, hints: &[(&str, &str)]) {
+    if let ("missing", Some(Location::Field(name))) = (error.kind.as_str(), error.loc.get(1))
+        && let Some((_, hint)) = hints.iter().find(|(field, _)| field == name)
+    {
+        error.msg = format!("{}: {hint}", error.msg);
+    }
+}
+
 fn wants_null(found: &jsonschema::ValidationError<'_>) -> bool {
     matches!(found.kind(), Kind::Type { kind: TypeKind::Single(JsonType::Null) })
 }

@@ -19,6 +19,9 @@ const MAX_ERRORS: usize = 100;
 pub(crate) trait Body: DeserializeOwned + ToSchema {
     /// Alternative names that some clients use, each with its field.
     const ALIASES: &'static [(&'static str, &'static str)] = &[];
+
+    /// Fields that some clients leave out, each with what to do.
+    const HINTS: &'static [(&'static str, &'static str)] = &[];
 }
 
 /// A validator for every body in the document, compiled once.
@@ -64,6 +67,7 @@ impl Validators {
             });
         }
         errors.iter_mut().for_each(|error| pydantic::restore_alias(error, &renamed));
+        errors.iter_mut().for_each(|error| pydantic::add_hint(error, B::HINTS));
         Err(Failure::unprocessable(errors))
     }
 }
