@@ -16,7 +16,7 @@ mod error;
 mod objects;
 mod operations;
 
-pub use error::{Error, Result};
+pub use error::{Error, Result, UnmetCondition};
 pub use objects::{Components, Objects, Settings};
 pub use operations::body::ObjectReader;
 pub use operations::{complete, copy, delete, find, list, list_versions, put, uploads};

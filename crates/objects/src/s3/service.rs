@@ -33,7 +33,7 @@ pub fn service(objects: Objects, domains: Vec<String>) -> Service {
     Service::new(builder.build(), objects)
 }
 
-/// Checks bucket names by the rules of the model.
+/// Checks bucket names by the rules of the model. New names have further rules, which the creation of a bucket checks.
 struct BucketNames;
 
 impl NameValidation for BucketNames {

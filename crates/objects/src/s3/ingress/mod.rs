@@ -9,4 +9,5 @@ pub(in crate::s3) mod drain;
 pub(in crate::s3) mod front;
 pub(in crate::s3) mod open_calls;
 pub(in crate::s3) mod places;
+pub(in crate::s3) mod responses;
 pub(in crate::s3) mod signing;
