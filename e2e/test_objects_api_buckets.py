@@ -126,9 +126,7 @@ def test_malformed_create_body_is_refused(storage):
         assert answer.outcome == (400, "MalformedXML"), body
 
 
-EXPIRY = {"Status": "Enabled", "ID": "one", "Filter": {"Prefix": "a"}, "Expiration": {"Days": 1}}
 NOT_DONE = {
-    "put_bucket_lifecycle_configuration": {"LifecycleConfiguration": {"Rules": [EXPIRY]}},
     "put_bucket_website": {"WebsiteConfiguration": {"IndexDocument": {"Suffix": "index.html"}}},
     "put_bucket_replication": {
         "ReplicationConfiguration": {

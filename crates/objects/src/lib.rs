@@ -5,10 +5,12 @@
 //! drivers. Start reading at [`put`] for how an object is stored, and at [`s3`] for how a call arrives.
 
 pub mod accounts;
+pub mod bucket_settings;
 pub mod buckets;
 pub mod files;
 pub mod internal;
 pub mod keys;
+pub mod lifecycle;
 pub mod s3;
 pub mod upkeep;
 

@@ -108,7 +108,8 @@ impl Objects {
     }
 }
 
-fn delete_current(tx: &mut Tx<'_>, bucket: &Bucket, key: &str, files: &mut Vec<FileId>) -> Result<Deleted> {
+/// Deletes a key within a transaction: permanently where no versions are kept, otherwise with a delete marker.
+pub(crate) fn delete_current(tx: &mut Tx<'_>, bucket: &Bucket, key: &str, files: &mut Vec<FileId>) -> Result<Deleted> {
     let current = objects::get(tx, &bucket.id, key)?;
     let version = match bucket.versioning {
         Versioning::Off => {
@@ -138,7 +139,8 @@ fn delete_current(tx: &mut Tx<'_>, bucket: &Bucket, key: &str, files: &mut Vec<F
     Ok(Deleted { version: version.into(), marker: true })
 }
 
-fn delete_stored_version(
+/// Deletes one version permanently within a transaction.
+pub(crate) fn delete_stored_version(
     tx: &mut Tx<'_>,
     bucket: &Bucket,
     key: &str,

@@ -1,7 +1,7 @@
 //! The migrations, in order. They only add tables and columns. A removal waits for the release after the last use.
 
 /// Each migration runs once, in its own transaction.
-pub(crate) const ALL: [&str; 15] = [
+pub(crate) const ALL: [&str; 16] = [
     include_str!("../../../../migrations/0001_spine.sql"),
     include_str!("../../../../migrations/0002_machines.sql"),
     include_str!("../../../../migrations/0003_volumes.sql"),
@@ -17,6 +17,7 @@ pub(crate) const ALL: [&str; 15] = [
     include_str!("../../../../migrations/0013_access.sql"),
     include_str!("../../../../migrations/0014_ssh_key_proofs.sql"),
     include_str!("../../../../migrations/0015_quotas.sql"),
+    include_str!("../../../../migrations/0016_bucket_settings.sql"),
 ];
 
 /// The schema version that this program supports: the number of migrations.

@@ -1,6 +1,7 @@
 //! The HTTP service in front of s3s. It refuses requests that s3s would accept wrongly, and gives every response a
 //! request id.
 
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -11,10 +12,13 @@ use s3s::service::S3Service;
 use s3s::{Body, HttpError, HttpResponse, S3Error, StdError, s3_error};
 
 use crate::Objects;
+use crate::s3::ingress::browsers::{ScriptCall, answer_preflight};
 use crate::s3::ingress::chunks::SplitChunks;
+use crate::s3::ingress::domains::Domains;
 use crate::s3::ingress::drain::DrainedBody;
 use crate::s3::ingress::open_calls::{CallKey, key_ended, watch_response};
 use crate::s3::ingress::responses::{add_request_id, is_unparsed_xml, unquote_etag};
+use crate::s3::ingress::signing::ChunkKeys;
 use crate::s3::ingress::{access, signing};
 use crate::s3::service::MAX_XML_BYTES;
 use crate::s3::shared::body;
@@ -24,11 +28,37 @@ use crate::s3::shared::body;
 pub struct Service {
     inner: S3Service,
     objects: Objects,
+    domains: Arc<Domains>,
 }
 
 impl Service {
-    pub(in crate::s3) fn new(inner: S3Service, objects: Objects) -> Self {
-        Service { inner, objects }
+    pub(in crate::s3) fn new(inner: S3Service, objects: Objects, domains: Arc<Domains>) -> Self {
+        Service { inner, objects, domains }
+    }
+
+    /// Passes a request to s3s, unless its key stops working meanwhile.
+    async fn call_s3s(&self, request: http::Request<Body>, key: &CallKey) -> Result<HttpResponse, HttpError> {
+        let response = access::CALLER.scope(key.clone(), self.inner.call(request));
+        let response = tokio::select! {
+            biased;
+            response = response => response?,
+            () = key_ended(self.objects.clone(), key.clone()) => error_response(access::unknown_key())?,
+        };
+        Ok(watch_response(response, self.objects.clone(), key.clone()))
+    }
+}
+
+/// Returns the body as s3s reads it: without large chunks, and with signatures for the region that s3s knows.
+fn encoded_body<B>(parts: &request::Parts, body: DrainedBody<B>, keys: Option<ChunkKeys>) -> Body
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: std::error::Error + Send + Sync + 'static,
+{
+    match (is_chunked(parts), keys) {
+        (true, Some(keys)) => Body::http_body_unsync(signing::ResignedChunks::new(SplitChunks::new(body), keys)),
+        (true, None) => Body::http_body_unsync(SplitChunks::new(body)),
+        (false, _) if http_body::Body::is_end_stream(&body) => Body::empty(),
+        (false, _) => Body::http_body_unsync(body),
     }
 }
 
@@ -58,32 +88,22 @@ where
         let refusal = find_refusal(&parts);
         let is_attributes = parts.uri.query().is_some_and(|query| signing::has_name(query, "attributes"));
         let body = DrainedBody::new(body, expects_continue);
-        let (inner, objects) = (self.inner.clone(), self.objects.clone());
+        let service = self.clone();
         Box::pin(async move {
-            let resigned = match refusal {
-                None => signing::resign(&objects, &mut parts).await.map_err(S3Error::from),
-                Some(refusal) => Err(refusal),
-            };
-            let response = match resigned {
-                Err(refusal) => error_response(refusal)?,
-                Ok(chunk_keys) => {
-                    let body = match (is_chunked(&parts), chunk_keys) {
-                        (true, Some(keys)) => {
-                            Body::http_body_unsync(signing::ResignedChunks::new(SplitChunks::new(body), keys))
-                        }
-                        (true, None) => Body::http_body_unsync(SplitChunks::new(body)),
-                        (false, _) if has_empty_body => Body::empty(),
-                        (false, _) => Body::http_body_unsync(body),
-                    };
-                    let key = CallKey::default();
-                    let response = inner.call(http::Request::from_parts(parts, body));
-                    let response = tokio::select! {
-                        biased;
-                        response = access::CALLER.scope(key.clone(), response) => response?,
-                        () = key_ended(objects.clone(), key.clone()) => error_response(access::unknown_key())?,
-                    };
-                    watch_response(response, objects, key)
+            let (objects, key) = (&service.objects, CallKey::default());
+            let script = ScriptCall::of(&parts, &service.domains);
+            let response = match refusal {
+                Some(refusal) => error_response(refusal)?,
+                None if parts.method == Method::OPTIONS => {
+                    answer_preflight(objects, &service.domains, &parts).await.or_else(error_response)?
                 }
+                None => match signing::resign(objects, &mut parts).await {
+                    Ok(chunk_keys) => {
+                        let body = encoded_body(&parts, body, chunk_keys);
+                        service.call_s3s(http::Request::from_parts(parts, body), &key).await?
+                    }
+                    Err(error) => error_response(error.into())?,
+                },
             };
             let response = match size > 0 && is_unparsed_xml(&response) {
                 true if size > MAX_XML_BYTES as u64 => error_response(s3_error!(MaxMessageLengthExceeded))?,
@@ -92,6 +112,9 @@ where
             };
             let response = if is_attributes { unquote_etag(response) } else { response };
             let mut response = add_request_id(response, &request_id, &resource);
+            if let (Some(script), Some(signed)) = (script, key.get()) {
+                script.admit(objects, &signed.holder.org, &mut response).await;
+            }
             if must_close && (has_empty_body || !response.status().is_success()) {
                 // The body of a refused call was not requested, and it is unknown whether the client sends it.
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));

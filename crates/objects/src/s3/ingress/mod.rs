@@ -3,6 +3,7 @@
 //! Start reading at [`front`], the HTTP service; [`access`] decides which organization calls.
 
 pub(in crate::s3) mod access;
+pub(in crate::s3) mod browsers;
 pub(in crate::s3) mod chunks;
 pub(in crate::s3) mod domains;
 pub(in crate::s3) mod drain;

@@ -3,8 +3,9 @@
 use s3s::dto::{Tag, TagSet};
 use s3s::{S3Error, S3Result, s3_error};
 
-/// The maximum number of tags of an object.
+/// The maximum number of tags of an object, and of a bucket.
 const MAX_TAGS: usize = 10;
+const MAX_BUCKET_TAGS: usize = 50;
 
 /// The maximum lengths of names and values, in characters.
 const MAX_NAME: usize = 128;
@@ -17,18 +18,27 @@ pub(in crate::s3) fn tags_from_header(text: &str) -> S3Result<Vec<(String, Strin
         Ok((decode_query(name)?, decode_query(value)?))
     });
     let tags = pairs.collect::<S3Result<Vec<_>>>()?;
-    check_tags(&tags)?;
+    check_tags(&tags, MAX_TAGS)?;
     Ok(tags)
 }
 
-/// Reads the tags of a set in XML.
+/// Reads the tags of an object from a set in XML.
 pub(in crate::s3) fn tags_from_set(set: TagSet) -> S3Result<Vec<(String, String)>> {
+    read_set(set, MAX_TAGS)
+}
+
+/// Reads the tags of a bucket from a set in XML.
+pub(in crate::s3) fn bucket_tags_from_set(set: TagSet) -> S3Result<Vec<(String, String)>> {
+    read_set(set, MAX_BUCKET_TAGS)
+}
+
+fn read_set(set: TagSet, most: usize) -> S3Result<Vec<(String, String)>> {
     let pairs = set.into_iter().map(|tag| match (tag.key, tag.value) {
         (Some(name), value) => Ok((name, value.unwrap_or_default())),
         (None, _) => Err(s3_error!(MalformedXML, "A tag has a Key and a Value.")),
     });
     let tags = pairs.collect::<S3Result<Vec<_>>>()?;
-    check_tags(&tags)?;
+    check_tags(&tags, most)?;
     Ok(tags)
 }
 
@@ -37,10 +47,10 @@ pub(in crate::s3) fn tags_to_set(tags: Vec<(String, String)>) -> TagSet {
     tags.into_iter().map(|(name, value)| Tag { key: Some(name), value: Some(value) }).collect()
 }
 
-/// Checks the tags of an object.
-fn check_tags(tags: &[(String, String)]) -> S3Result<()> {
-    if tags.len() > MAX_TAGS {
-        return Err(s3_error!(InvalidTag, "Object tags cannot be greater than {MAX_TAGS}"));
+/// Checks the tags of an object or a bucket.
+fn check_tags(tags: &[(String, String)], most: usize) -> S3Result<()> {
+    if tags.len() > most {
+        return Err(s3_error!(InvalidTag, "Object tags cannot be greater than {most}"));
     }
     for (at, (name, value)) in tags.iter().enumerate() {
         if let Some(character) = name.chars().chain(value.chars()).find(|character| !is_allowed(*character)) {

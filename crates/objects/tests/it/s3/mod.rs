@@ -14,6 +14,7 @@ mod operations;
 mod reading;
 mod regions;
 mod s3s_behaviour;
+mod settings;
 mod signer;
 mod tagging;
 mod versions;

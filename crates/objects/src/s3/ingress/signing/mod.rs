@@ -13,7 +13,7 @@ use http::header::AUTHORIZATION;
 use http::request::Parts;
 use s3s::{S3Error, s3_error};
 
-pub(in crate::s3) use chunk_signatures::ResignedChunks;
+pub(in crate::s3) use chunk_signatures::{ChunkKeys, ResignedChunks};
 pub(in crate::s3) use old_urls::move_headers_from_query;
 pub(in crate::s3) use resign::resign;
 
@@ -118,6 +118,14 @@ fn scope_service(credential: &str) -> Option<&str> {
 /// s3s accepts signatures for another service, too.
 fn is_other_service(service: &&str) -> bool {
     *service != "s3"
+}
+
+/// Returns the access key in the query of a signed URL. Nothing is verified.
+pub(in crate::s3) fn key_of_url(query: &str) -> Option<String> {
+    let pairs: Vec<(String, String)> = serde_urlencoded::from_str(query).unwrap_or_default();
+    let value = |wanted: &str| pairs.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.as_str());
+    let credential = value("X-Amz-Credential").and_then(|credential| credential.split('/').next());
+    credential.or_else(|| value("AWSAccessKeyId")).map(str::to_owned)
 }
 
 /// Returns whether a query has a parameter with this name, with a value or without.
