@@ -8,13 +8,15 @@ import zlib
 from objects_wire import SIGNED_CHUNKS, SIGNED_CHUNKS_TRAILER, UNSIGNED_CHUNKS_TRAILER, Response, Wire
 
 
-def send_chunks(wire: Wire, path: str, chunks: list[bytes], kind: str, *, trailer=None, spoil=None, headers=None) -> Response:
+def send_chunks(
+    wire: Wire, path: str, chunks: list[bytes], kind: str, *, trailer=None, spoil=None, headers=None, region=None
+) -> Response:
     """Puts an object in chunks; `trailer` is a name and a value; `spoil` changes the body after it was signed."""
     size = sum(map(len, chunks))
     headers = {"content-encoding": "aws-chunked", "x-amz-decoded-content-length": str(size)} | (headers or {})
     if trailer:
         headers["x-amz-trailer"] = trailer[0]
-    signed = wire.sign("PUT", path, headers=headers, payload=kind)
+    signed = wire.sign("PUT", path, headers=headers, payload=kind, region=region)
     body = unsigned_body(chunks, trailer) if kind == UNSIGNED_CHUNKS_TRAILER else signed_body(signed, chunks, trailer)
     assert kind in (SIGNED_CHUNKS, SIGNED_CHUNKS_TRAILER, UNSIGNED_CHUNKS_TRAILER)
     return wire.send("PUT", path, headers=signed.headers, body=spoil(body) if spoil else body)

@@ -320,3 +320,4 @@ def test_multipart_tags_and_attributes(s3, bucket):
     wanted = ["ETag", "ObjectSize", "ObjectParts"]
     seen = s3.get_object_attributes(Bucket=bucket, Key="key", ObjectAttributes=wanted)
     assert (seen["ObjectSize"], seen["ObjectParts"]["TotalPartsCount"]) == (PART + 4, 2)
+    assert seen["ETag"] == s3.head_object(Bucket=bucket, Key="key")["ETag"].strip('"'), "it has no quotes here"

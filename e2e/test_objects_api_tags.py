@@ -26,6 +26,8 @@ def test_tags_set_and_delete(s3, bucket):
         set_tags(s3, bucket, list(tags.items()))
         assert tags_of(s3, bucket) == tags
         assert s3.get_object(Bucket=bucket, Key="key")["TagCount"] == len(tags)
+        head = s3.head_object(Bucket=bucket, Key="key")["ResponseMetadata"]["HTTPHeaders"]
+        assert head["x-amz-tagging-count"] == str(len(tags))
     s3.delete_object_tagging(Bucket=bucket, Key="key")
     assert tags_of(s3, bucket) == {}
 
@@ -42,8 +44,9 @@ def test_tags_up_to_limits_are_accepted(s3, bucket):
     "tags",
     [
         [(f"{number}", "v") for number in range(11)], [("k" * 129, "v")], [("k", "v" * 257)], [("same", "1"), ("same", "2")],
+        [("k", "!")], [("k?", "v")], [("*", "v")],
     ],
-    ids=["eleven", "long key", "long value", "twice"],
+    ids=["eleven", "long key", "long value", "twice", "!", "?", "*"],
 )  # fmt: skip
 def test_tags_beyond_limits_are_refused(s3, bucket, tags):
     """Tags beyond the limits are refused, and the old ones are kept."""

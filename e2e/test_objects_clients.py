@@ -1,4 +1,4 @@
-"""Stock S3 clients with no option besides endpoint and credentials: aws-cli, rclone, s3cmd and boto3."""
+"""Stock S3 clients with no option besides endpoint and credentials: aws-cli, rclone, s3cmd, boto3 and s3fs."""
 
 import hashlib
 import os
@@ -11,9 +11,10 @@ from urllib.parse import urlsplit
 import boto3
 import pytest
 import requests
+import s3fs
 from boto3.s3.transfer import TransferConfig
 
-from objects import MIB, new_bucket, own_storage, s3  # noqa: F401
+from objects import MIB, new_bucket, own_storage, put, read, s3  # noqa: F401
 from support import ENVIRONMENT
 
 VENV = Path(sys.executable).parent
@@ -117,6 +118,30 @@ def test_aws_cli_copies_and_lists(aws, tree, tmp_path):
         assert hashlib.sha256(browser.get(url).content).digest() == hashlib.sha256((tree / "large").read_bytes()).digest()
 
 
+@pytest.fixture
+def browser():
+    """An HTTP client without a key."""
+    with requests.Session() as session:
+        session.trust_env = False
+        yield session
+
+
+def test_aws_cli_presigns_without_configuration(storage, s3, new_bucket, browser, tmp_path):
+    """`aws s3 presign` with an endpoint and keys only gives URLs that work until they expire."""
+    bucket, account = new_bucket(), storage.account
+    put(s3, bucket, "a b/ü+")
+    environment = {
+        "AWS_ACCESS_KEY_ID": account.access_key, "AWS_SECRET_ACCESS_KEY": account.secret_key,
+        "AWS_ENDPOINT_URL": account.endpoint, "AWS_EC2_METADATA_DISABLED": "true",
+    }  # fmt: skip
+    aws = Client(tmp_path, str(VENV / "aws"), environment=environment)
+    url = aws("s3", "presign", f"s3://{bucket}/a b/ü+").strip()
+    assert browser.get(url).content == "a b/ü+".encode()
+    assert browser.put(url, data=b"other").status_code == 403
+    expired = aws("s3", "presign", f"s3://{bucket}/a b/ü+", "--expires-in", "-10").strip()
+    assert browser.get(expired).status_code == 403
+
+
 def test_aws_cli_calls_s3api(aws, tmp_path):
     """`aws s3api` sets checksums, tags and versioning."""
     aws("s3api", "create-bucket", "--bucket", "aws-api")
@@ -184,6 +209,15 @@ def test_rclone_keeps_times_and_hashes(rclone, tree, request):
     rclone("purge", place)
 
 
+def test_rclone_signs_for_any_region(rclone, tree, tmp_path, request):
+    """rclone works with a region that has dots."""
+    place = f"tp:rclone-region-{request.node.callspec.params['rclone']}"
+    region = ("--s3-region", "eu.west.1")
+    rclone("copy", tree / "directory-1", place, *region)
+    assert "0 differences found" in rclone("check", "--download", tree / "directory-1", place, *region)
+    rclone("purge", place, *region)
+
+
 @pytest.fixture
 def s3cmd(storage, tmp_path):
     """s3cmd with endpoint and credentials in its file."""
@@ -196,13 +230,14 @@ def s3cmd(storage, tmp_path):
     return Client(home, sys.executable, str(VENV / "s3cmd"))
 
 
-def test_s3cmd_syncs(s3cmd, tree, tmp_path):
-    """s3cmd puts, gets, syncs, copies and deletes."""
+def test_s3cmd_syncs(s3cmd, tree, tmp_path, browser):
+    """s3cmd puts, gets, signs URLs, syncs, copies and deletes."""
     s3cmd("mb", "s3://s3cmd")
     assert "s3://s3cmd" in s3cmd("ls")
     s3cmd("put", tree / "large", "s3://s3cmd/large")
     s3cmd("get", "s3://s3cmd/large", tmp_path / "large")
     assert (tmp_path / "large").read_bytes() == (tree / "large").read_bytes()
+    assert browser.get(s3cmd("signurl", "s3://s3cmd/large", "+60").strip()).content == (tree / "large").read_bytes()
     (tree / "large").unlink()
     s3cmd("sync", f"{tree}/", "s3://s3cmd/tree/")
     assert "upload" not in s3cmd("sync", f"{tree}/", "s3://s3cmd/tree/"), "a second sync has nothing to do"
@@ -252,3 +287,50 @@ def test_boto3_resources_work(storage, new_bucket):
     bucket.Object("b").wait_until_exists()
     bucket.Object("b").delete()
     bucket.Object("b").wait_until_not_exists()
+
+
+def test_boto3_presigns_with_defaults(storage, s3, new_bucket, browser):
+    """boto3 with an endpoint and keys only presigns URLs that work for what they name, and end with their key."""
+    bucket, account = new_bucket(), storage.account
+    keys = {"aws_access_key_id": account.access_key, "aws_secret_access_key": account.secret_key}
+    plain = boto3.client("s3", endpoint_url=account.endpoint, **keys)
+    place = {"Bucket": bucket, "Key": "a b/ü+"}
+    url = plain.generate_presigned_url("put_object", Params=place)
+    assert "AWSAccessKeyId=" in url, "boto3 signs these by Signature Version 2"
+    assert browser.put(url, data=b"content").status_code == 200
+    options = {"ResponseContentDisposition": "attachment; filename=x", "ResponseContentType": "text/html"}
+    url = plain.generate_presigned_url("get_object", Params=place | options)
+    answer = browser.get(url)
+    assert (answer.status_code, answer.content) == (200, b"content")
+    assert (answer.headers["Content-Disposition"], answer.headers["Content-Type"]) == ("attachment; filename=x", "text/html")
+    assert browser.get(url, headers={"Range": "bytes=0-2"}).content == b"con"
+    for wrong in (url.replace("a%20b", "other"), url.replace("html", "plain"), url + "&tagging", url + "0", url + "&acl&acl"):
+        assert browser.get(wrong).status_code == 403, wrong
+    assert browser.delete(url).status_code == browser.put(url, data=b"x").status_code == 403
+    assert browser.get(plain.generate_presigned_url("get_object", Params=place, ExpiresIn=-10)).status_code == 403
+    typed = place | {"Key": "typed", "ContentType": "image/png", "Metadata": {"who": "ada"}}
+    assert browser.put(plain.generate_presigned_url("put_object", Params=typed), data=b"x").status_code == 200
+    head = s3.head_object(Bucket=bucket, Key="typed")
+    assert (head["ContentType"], head["Metadata"]) == ("image/png", {"who": "ada"})
+    assert browser.get(plain.generate_presigned_url("head_object", Params=place)).status_code == 403
+    assert browser.head(plain.generate_presigned_url("head_object", Params=place)).status_code == 200
+    assert browser.delete(plain.generate_presigned_url("delete_object", Params=place)).status_code == 204
+
+
+def test_s3fs_works_with_defaults(storage, s3, new_bucket, browser):
+    """s3fs with an endpoint and keys only creates exclusively, reads, lists and shares."""
+    bucket, account = new_bucket(), storage.account
+    files = s3fs.S3FileSystem(
+        key=account.access_key, secret=account.secret_key, endpoint_url=account.endpoint, skip_instance_cache=True
+    )
+    with files.open(f"{bucket}/new", "xb") as file:
+        file.write(b"first")
+    with pytest.raises(FileExistsError), files.open(f"{bucket}/new", "xb") as file:
+        file.write(b"second")
+    assert files.cat(f"{bucket}/new") == read(s3, bucket, "new") == b"first"
+    assert files.ls(bucket) == [f"{bucket}/new"]
+    with pytest.raises(FileNotFoundError):
+        files.cat(f"{bucket}/missing")
+    assert browser.get(files.url(f"{bucket}/new")).content == b"first"
+    files.rm(f"{bucket}/new")
+    assert files.ls(bucket, refresh=True) == []

@@ -24,5 +24,5 @@ pub use basics::refused::Refused;
 pub use basics::time::Time;
 pub use basics::{environment, ids, money, names, refused, time};
 pub use compute::{capacity, catalogue, clusters, gpus, images, instance_end, lifecycle, line};
-pub use data::{buckets, objects, s3_keys, storage};
+pub use data::{buckets, cors, object_rules, objects, s3_keys, storage};
 pub use work::{job_configs, jobs, requests};

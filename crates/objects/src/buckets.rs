@@ -1,7 +1,7 @@
 //! Buckets: creation, lookup and removal. The functions over a transaction also serve the management API.
 
 use tarn_model::access::{self, Action, Object, Policy};
-use tarn_model::buckets::{Bucket, Versioning, check_name};
+use tarn_model::buckets::{Bucket, Versioning, check_name, check_new_name};
 use tarn_model::ids::{BucketId, OrgId, UserId};
 use tarn_store::{Tx, buckets, uploads, users};
 
@@ -16,7 +16,7 @@ pub const MAX_REMOVAL_TRIES: usize = 10;
 
 /// Creates a bucket. The creator is unknown where a key stands for the whole organization.
 pub fn create(tx: &mut Tx<'_>, org: &OrgId, creator: Option<&UserId>, name: &str) -> Result<Bucket> {
-    check_name(name)?;
+    check_new_name(name)?;
     accounts::get(tx, org)?;
     if buckets::find(tx, org, name)?.is_some() {
         return Err(Error::BucketExists);

@@ -70,7 +70,7 @@ pub enum Error {
     KeyTooLong,
     /// A condition of the call does not hold.
     #[error("a condition of the call does not hold")]
-    PreconditionFailed,
+    PreconditionFailed(UnmetCondition),
     /// A listed part does not exist or differs.
     #[error("part {0} is missing, or its ETag or checksum differs")]
     InvalidPart(u32),
@@ -101,6 +101,19 @@ pub enum Error {
     /// A data file could not be read or written.
     #[error("a data file cannot be read or written: {0}")]
     File(io::Error),
+}
+
+/// The condition of a call that does not hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnmetCondition {
+    /// The object must have a given ETag, or exist.
+    Match,
+    /// There must be no object.
+    Absent,
+    /// The object must have a given size.
+    Size,
+    /// The object must have a given age.
+    Modified,
 }
 
 impl Error {

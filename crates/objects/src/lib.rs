@@ -5,10 +5,12 @@
 //! drivers. Start reading at [`put`] for how an object is stored, and at [`s3`] for how a call arrives.
 
 pub mod accounts;
+pub mod bucket_settings;
 pub mod buckets;
 pub mod files;
 pub mod internal;
 pub mod keys;
+pub mod lifecycle;
 pub mod s3;
 pub mod upkeep;
 
@@ -16,7 +18,7 @@ mod error;
 mod objects;
 mod operations;
 
-pub use error::{Error, Result};
+pub use error::{Error, Result, UnmetCondition};
 pub use objects::{Components, Objects, Settings};
 pub use operations::body::ObjectReader;
 pub use operations::{complete, copy, delete, find, list, list_versions, put, uploads};

@@ -11,10 +11,12 @@ use tarn_model::ids::{FileId, OrgId};
 use tarn_model::{Clock, Ids, Time};
 use tarn_store::s3_keys::KeyHolder;
 use tarn_store::{Store, Tx};
+use tokio::sync::Notify;
 
 use crate::Result;
 use crate::files::Files;
 use crate::keys::AccessKeyCache;
+use crate::lifecycle::LastTurn;
 use crate::operations::body::FilePins;
 use crate::upkeep::Counters;
 
@@ -82,6 +84,8 @@ struct Inner {
     access_keys: AccessKeyCache,
     pins: FilePins,
     counters: Counters,
+    last_turn: LastTurn,
+    rules_changed: Notify,
 }
 
 impl Objects {
@@ -90,7 +94,9 @@ impl Objects {
         let Components { store, directory, secret, settings, clock, ids } = components;
         let files = Files::open(&directory, settings.reserve_bytes, ids.clone())?;
         let (access_keys, pins, counters) = (AccessKeyCache::default(), FilePins::default(), Counters::default());
-        let inner = Inner { store, files, secret, settings, clock, ids, access_keys, pins, counters };
+        let (last_turn, rules_changed) = (LastTurn::default(), Notify::new());
+        let inner =
+            Inner { store, files, secret, settings, clock, ids, access_keys, pins, counters, last_turn, rules_changed };
         Ok(Objects { inner: Arc::new(inner) })
     }
 
@@ -161,5 +167,19 @@ impl Objects {
 
     pub(crate) fn counters(&self) -> &Counters {
         &self.inner.counters
+    }
+
+    /// Wakes the task that applies rules for the life of objects.
+    pub(crate) fn notify_rules_changed(&self) {
+        self.inner.rules_changed.notify_one();
+    }
+
+    /// Waits until rules for the life of objects are set.
+    pub async fn wait_until_rules_change(&self) {
+        self.inner.rules_changed.notified().await;
+    }
+
+    pub(crate) fn last_turn(&self) -> &LastTurn {
+        &self.inner.last_turn
     }
 }

@@ -24,7 +24,9 @@ pub use compute::{attachments, cluster_access, cluster_keys, clusters, gpus, hos
 pub use error::Error;
 pub use jobs::{logs as job_logs, nodes as job_nodes, status as job_status};
 pub use listing::{Listing, OwnerFilter};
-pub use object_storage::{accounts, buckets, objects, parts, s3_keys, uploads, versions};
+pub use object_storage::{
+    accounts, bucket_settings, buckets, lifecycle_passes, objects, parts, s3_keys, uploads, versions,
+};
 pub use organizations::{ledger, limits, ssh_keys, usage, users};
 pub use store::{Database, Store, Tx};
 pub use workflow::{events, idempotency, line, requests};

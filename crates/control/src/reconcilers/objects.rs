@@ -1,5 +1,5 @@
-//! Keeps object storage in order: stores request counts, empties disabled accounts, aborts abandoned uploads, and
-//! removes files that no row refers to.
+//! Keeps object storage in order: stores request counts, empties disabled accounts, aborts abandoned uploads, applies
+//! the rules of buckets for the life of their objects, and removes files that no row refers to.
 
 use std::time::Duration;
 
@@ -13,6 +13,10 @@ const CLOSED: Duration = Duration::from_secs(10);
 
 /// How often abandoned uploads are searched for.
 const ABANDONED: Duration = Duration::from_secs(3600);
+
+/// How often rules are searched for that are due, and how long other work has when there is more to do.
+const RULES: Duration = Duration::from_secs(60);
+const MORE_RULES: Duration = Duration::from_secs(1);
 
 /// Stores the request counts.
 pub async fn store_request_counts(control: &Control) -> Result<Duration> {
@@ -38,6 +42,21 @@ pub async fn abort_abandoned_uploads(control: &Control) -> Result<Duration> {
         tracing::info!(aborted, "abandoned uploads were aborted");
     }
     Ok(ABANDONED)
+}
+
+/// Applies the rules of buckets for the life of their objects, a limited number of pages at a time.
+pub async fn apply_object_rules(control: &Control) -> Result<Duration> {
+    let applied = control.objects().apply_object_rules().await?;
+    if applied.removed > 0 {
+        tracing::info!(removed = applied.removed, "objects were removed by the rules of their buckets");
+    }
+    Ok(if applied.has_more { MORE_RULES } else { RULES })
+}
+
+/// Waits until rules for the life of objects are set. Those that follow within a moment are applied together.
+pub async fn wait_until_rules_change(control: &Control) {
+    control.objects().wait_until_rules_change().await;
+    tokio::time::sleep(MORE_RULES).await;
 }
 
 /// Removes the files that a crash left behind.

@@ -47,13 +47,20 @@ impl Versioning {
 /// The name is not valid for a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "a bucket's name has 3 to 63 characters of a-z, 0-9, '.' and '-', begins and ends with a letter or a digit, has no two \
-     dots in a row and does not look like an IP address; it does not begin with xn--, sthree- or amzn-s3-demo-, nor end with \
-     -s3alias, --ol-s3, .mrap or --x-s3"
+    "a bucket's name has 3 to 63 characters of a-z, 0-9, '.' and '-', begins and ends with a letter or a digit, as does each \
+     part between two dots, and does not look like an IP address; it does not begin with xn--, sthree- or amzn-s3-demo-, nor \
+     end with -s3alias, --ol-s3, .mrap or --x-s3"
 )]
 pub struct BadBucketName;
 
-/// Checks a name against S3's rules.
+/// Checks the name of a new bucket: its labels, the parts between dots, begin and end with a letter or a digit.
+pub fn check_new_name(name: &str) -> Result<(), BadBucketName> {
+    check_name(name)?;
+    let is_label = |label: &str| !label.starts_with('-') && !label.ends_with('-');
+    if name.split('.').all(is_label) { Ok(()) } else { Err(BadBucketName) }
+}
+
+/// Checks the name of a bucket that may exist. Older versions did not check labels, and their buckets stay usable.
 pub fn check_name(name: &str) -> Result<(), BadBucketName> {
     let edge = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let (first, last) = (name.bytes().next().unwrap_or(0), name.bytes().next_back().unwrap_or(0));
@@ -102,6 +109,17 @@ mod tests {
             &too_long,
         ] {
             assert_eq!(check_name(name), Err(BadBucketName), "{name}");
+            assert_eq!(check_new_name(name), Err(BadBucketName), "{name}");
+        }
+    }
+
+    #[test]
+    fn labels_of_new_names_are_checked() {
+        for name in ["foo.bar", "foo.b-r", "f-o.bar"] {
+            assert_eq!(check_new_name(name), Ok(()), "{name}");
+        }
+        for name in ["foo.-bar", "foo-.bar", "a.b-.c", "foo.-.bar"] {
+            assert_eq!((check_new_name(name), check_name(name)), (Err(BadBucketName), Ok(())), "{name}");
         }
     }
 

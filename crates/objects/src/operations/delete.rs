@@ -5,8 +5,55 @@ use tarn_model::ids::{ContentId, FileId, OrgId, VersionId};
 use tarn_model::objects::{Body, MAX_PARTS, Marker, Object, Version};
 use tarn_store::{Tx, accounts, objects, parts, versions};
 
+use crate::find::VersionSelector;
 use crate::put::{StoredVersion, next_sequence};
-use crate::{Objects, Result, buckets, internal};
+use crate::{Error, Objects, Result, UnmetCondition, buckets, internal};
+
+/// The condition of a deletion: what the version must be that is deleted or hidden. Where there is none, nothing is
+/// deleted, and every condition holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeleteCondition {
+    /// It must have this ETag; `*` is any, also that of a delete marker.
+    pub if_match: Option<String>,
+    /// It must have this size.
+    pub size: Option<i64>,
+    /// It must have been modified in this second since 1970.
+    pub modified_second: Option<i64>,
+}
+
+impl DeleteCondition {
+    fn check(&self, version: &Version) -> Result<()> {
+        let (etag, size, modified) = match version {
+            Version::Object(object) => (Some(object.etag.as_str()), Some(object.size as i64), object.modified),
+            Version::Marker(marker) => (None, None, marker.modified),
+        };
+        let unmet = if self.if_match.as_deref().is_some_and(|wanted| wanted != "*" && Some(wanted) != etag) {
+            UnmetCondition::Match
+        } else if self.size.is_some() && self.size != size {
+            UnmetCondition::Size
+        } else if self.modified_second.is_some_and(|second| modified.as_micros().div_euclid(1_000_000) != second) {
+            UnmetCondition::Modified
+        } else {
+            return Ok(());
+        };
+        Err(Error::PreconditionFailed(unmet))
+    }
+
+    /// Checks the version that a selector names, if it exists.
+    fn check_selected(&self, tx: &mut Tx<'_>, bucket: &Bucket, key: &str, selector: &VersionSelector) -> Result<()> {
+        if *self == DeleteCondition::default() {
+            return Ok(());
+        }
+        let current = objects::get(tx, &bucket.id, key)?.map(Version::Object);
+        let found = match (selector, current) {
+            (VersionSelector::Current, Some(current)) => Some(current),
+            (VersionSelector::Current, None) => versions::newest(tx, &bucket.id, key)?,
+            (VersionSelector::Version(version), Some(current)) if current.id() == version.as_ref() => Some(current),
+            (VersionSelector::Version(version), _) => versions::get(tx, &bucket.id, key, version.as_ref())?,
+        };
+        found.map_or(Ok(()), |version| self.check(&version))
+    }
+}
 
 /// The result of a deletion.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,14 +68,7 @@ impl Objects {
     /// Deletes a key: permanently where no versions are kept, otherwise with a delete marker. Deleting a missing key
     /// succeeds.
     pub async fn delete(&self, org: &OrgId, bucket: &str, key: &str) -> Result<Deleted> {
-        let (org, bucket, key) = (org.clone(), bucket.to_owned(), key.to_owned());
-        let delete = move |tx: &mut Tx<'_>| {
-            let bucket = buckets::find(tx, &org, &bucket)?;
-            let mut files = Vec::new();
-            let deleted = delete_current(tx, &bucket, &key, &mut files)?;
-            Ok((deleted, files))
-        };
-        self.write_and_remove(delete).await
+        self.delete_if(org, bucket, key, &VersionSelector::Current, DeleteCondition::default()).await
     }
 
     /// Deletes one version permanently; `None` is "null". Deleting a missing version succeeds.
@@ -39,18 +79,37 @@ impl Objects {
         key: &str,
         version: Option<&VersionId>,
     ) -> Result<Deleted> {
-        let (org, bucket, key, version) = (org.clone(), bucket.to_owned(), key.to_owned(), version.cloned());
+        let selector = VersionSelector::Version(version.cloned());
+        self.delete_if(org, bucket, key, &selector, DeleteCondition::default()).await
+    }
+
+    /// Deletes a key or one version, if the condition holds in the same transaction.
+    pub async fn delete_if(
+        &self,
+        org: &OrgId,
+        bucket: &str,
+        key: &str,
+        selector: &VersionSelector,
+        condition: DeleteCondition,
+    ) -> Result<Deleted> {
+        let (org, bucket, key, selector) = (org.clone(), bucket.to_owned(), key.to_owned(), selector.clone());
         let delete = move |tx: &mut Tx<'_>| {
-            let bucket = buckets::find(tx, &org, &bucket)?;
-            let mut files = Vec::new();
-            let deleted = delete_stored_version(tx, &bucket, &key, version.as_ref(), &mut files)?;
+            let (bucket, mut files) = (buckets::find(tx, &org, &bucket)?, Vec::new());
+            condition.check_selected(tx, &bucket, &key, &selector)?;
+            let deleted = match &selector {
+                VersionSelector::Current => delete_current(tx, &bucket, &key, &mut files)?,
+                VersionSelector::Version(version) => {
+                    delete_stored_version(tx, &bucket, &key, version.as_ref(), &mut files)?
+                }
+            };
             Ok((deleted, files))
         };
         self.write_and_remove(delete).await
     }
 }
 
-fn delete_current(tx: &mut Tx<'_>, bucket: &Bucket, key: &str, files: &mut Vec<FileId>) -> Result<Deleted> {
+/// Deletes a key within a transaction: permanently where no versions are kept, otherwise with a delete marker.
+pub(crate) fn delete_current(tx: &mut Tx<'_>, bucket: &Bucket, key: &str, files: &mut Vec<FileId>) -> Result<Deleted> {
     let current = objects::get(tx, &bucket.id, key)?;
     let version = match bucket.versioning {
         Versioning::Off => {
@@ -80,7 +139,8 @@ fn delete_current(tx: &mut Tx<'_>, bucket: &Bucket, key: &str, files: &mut Vec<F
     Ok(Deleted { version: version.into(), marker: true })
 }
 
-fn delete_stored_version(
+/// Deletes one version permanently within a transaction.
+pub(crate) fn delete_stored_version(
     tx: &mut Tx<'_>,
     bucket: &Bucket,
     key: &str,

@@ -62,7 +62,7 @@ impl Query {
     pub(crate) fn start_after(&self, after: &str) -> Option<String> {
         match self.common_prefix(after) {
             Some(prefix) if prefix == after => successor(after),
-            _ => Some(format!("{after}{SMALLEST_CHARACTER}")),
+            _ => Some(key_after(after)),
         }
         .map(|start| start.max(self.prefix.clone()))
     }
@@ -74,6 +74,11 @@ impl Query {
         let at = rest.find(delimiter)?;
         key.get(..self.prefix.len() + at + delimiter.len())
     }
+}
+
+/// Returns the smallest text that is greater than a key. Keys have no NUL.
+pub(crate) fn key_after(key: &str) -> String {
+    format!("{key}{SMALLEST_CHARACTER}")
 }
 
 /// Builds a page from the rows of a source, which are in the order of their keys. `first` are rows that come before

@@ -8,7 +8,7 @@ use tarn_store::{Tx, accounts, limits, objects, parts, versions};
 
 use crate::delete::{discard_null_version, discard_object};
 use crate::files::{Intake, Pending, Received, ReceivedBody, Sums};
-use crate::{Error, Objects, Result, buckets, internal};
+use crate::{Error, Objects, Result, UnmetCondition, buckets, internal};
 
 /// The location of an object.
 #[derive(Clone, Debug)]
@@ -302,11 +302,13 @@ pub(crate) fn charge_account(
 
 fn check_condition(condition: &Condition, current: Option<&Object>) -> Result<()> {
     if condition.if_absent && current.is_some() {
-        return Err(Error::PreconditionFailed);
+        return Err(Error::PreconditionFailed(UnmetCondition::Absent));
     }
     match (&condition.if_match, current) {
         (Some(_), None) => Err(Error::NoSuchKey),
-        (Some(etag), Some(object)) if etag != "*" && *etag != object.etag => Err(Error::PreconditionFailed),
+        (Some(etag), Some(object)) if etag != "*" && *etag != object.etag => {
+            Err(Error::PreconditionFailed(UnmetCondition::Match))
+        }
         _ => Ok(()),
     }
 }

@@ -2,8 +2,8 @@
 //! implements the operations.
 //!
 //! A call passes `ingress`, which guards s3s and finds the calling organization, and reaches the function with the S3
-//! name of its operation. The operations are in `buckets`, `objects`, `listing`, `multipart` and `tagging`; what they
-//! share is in `shared`. S3 operations that are not listed here respond with NotImplemented.
+//! name of its operation. The operations are in `buckets`, `settings`, `objects`, `listing`, `multipart` and `tagging`;
+//! what they share is in `shared`. S3 operations that are not listed here respond with NotImplemented.
 
 mod buckets;
 mod ingress;
@@ -11,6 +11,7 @@ mod listing;
 mod multipart;
 mod objects;
 mod service;
+mod settings;
 mod shared;
 mod tagging;
 
@@ -22,6 +23,7 @@ pub use ingress::front::Service;
 pub use service::service;
 
 use crate::Objects;
+use settings::{bucket_cors, bucket_lifecycle, bucket_tagging};
 
 /// The region of every bucket. Clients may sign for any other.
 const REGION: &str = "global";
@@ -59,6 +61,21 @@ operations! {
             head_bucket: HeadBucketInput => HeadBucketOutput;
             list_buckets: ListBucketsInput => ListBucketsOutput;
             put_bucket_versioning: PutBucketVersioningInput => PutBucketVersioningOutput;
+        }
+        bucket_cors {
+            delete_bucket_cors: DeleteBucketCorsInput => DeleteBucketCorsOutput;
+            get_bucket_cors: GetBucketCorsInput => GetBucketCorsOutput;
+            put_bucket_cors: PutBucketCorsInput => PutBucketCorsOutput;
+        }
+        bucket_lifecycle {
+            delete_bucket_lifecycle: DeleteBucketLifecycleInput => DeleteBucketLifecycleOutput;
+            get_bucket_lifecycle_configuration: GetBucketLifecycleConfigurationInput => GetBucketLifecycleConfigurationOutput;
+            put_bucket_lifecycle_configuration: PutBucketLifecycleConfigurationInput => PutBucketLifecycleConfigurationOutput;
+        }
+        bucket_tagging {
+            delete_bucket_tagging: DeleteBucketTaggingInput => DeleteBucketTaggingOutput;
+            get_bucket_tagging: GetBucketTaggingInput => GetBucketTaggingOutput;
+            put_bucket_tagging: PutBucketTaggingInput => PutBucketTaggingOutput;
         }
         tagging {
             delete_object_tagging: DeleteObjectTaggingInput => DeleteObjectTaggingOutput;

@@ -10,7 +10,7 @@ use tarn_model::buckets::check_name;
 use crate::Objects;
 use crate::s3::Adapter;
 use crate::s3::ingress::access::{AccessCheck, AccessKeys};
-use crate::s3::ingress::domains::Domains;
+use crate::s3::ingress::domains::{Domains, SharedDomains};
 use crate::s3::ingress::front::Service;
 
 /// The maximum size of an XML body: a list of 10,000 parts with checksums fits.
@@ -22,7 +22,8 @@ pub fn service(objects: Objects, domains: Vec<String>) -> Service {
     let mut builder = S3ServiceBuilder::new(Adapter { objects: objects.clone() });
     builder.set_auth(AccessKeys(objects.clone()));
     builder.set_access(AccessCheck::new(objects.clone()));
-    builder.set_host(Domains::new(domains));
+    let domains = Arc::new(Domains::new(domains));
+    builder.set_host(SharedDomains(domains.clone()));
     builder.set_validation(BucketNames);
     let mut config = S3Config::default();
     config.xml_max_body_size = MAX_XML_BYTES;
@@ -30,10 +31,10 @@ pub fn service(objects: Objects, domains: Vec<String>) -> Service {
     config.post_object_max_file_size = 0;
     config.form_max_fields_size = 0;
     builder.set_config(Arc::new(StaticConfigProvider::new(Arc::new(config))));
-    Service::new(builder.build(), objects)
+    Service::new(builder.build(), objects, domains)
 }
 
-/// Checks bucket names by the rules of the model.
+/// Checks bucket names by the rules of the model. New names have further rules, which the creation of a bucket checks.
 struct BucketNames;
 
 impl NameValidation for BucketNames {

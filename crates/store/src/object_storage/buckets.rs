@@ -52,8 +52,10 @@ pub fn is_empty(tx: &mut Tx<'_>, bucket: &BucketId) -> Result<bool> {
     Ok(!tx.has_row(sql, &params![bucket])?)
 }
 
-/// Removes a bucket, which must be empty.
+/// Removes a bucket, which must be empty, with its settings.
 pub fn remove(tx: &mut Tx<'_>, bucket: &BucketId) -> Result<()> {
+    super::bucket_settings::remove_all(tx, bucket)?;
+    super::lifecycle_passes::remove(tx, bucket)?;
     tx.execute_guarded("delete from buckets where id = $1", &params![bucket])
 }
 

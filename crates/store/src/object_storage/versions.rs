@@ -1,5 +1,6 @@
 //! Old versions of objects, and delete markers.
 
+use tarn_model::Time;
 use tarn_model::ids::{BucketId, VersionId};
 use tarn_model::objects::{ListedObject, Object, Version};
 
@@ -50,6 +51,19 @@ pub fn get(tx: &mut Tx<'_>, bucket: &BucketId, key: &str, version: Option<&Versi
             tx.row(sql, &params![bucket, key], read_version)
         }
     }
+}
+
+/// Returns the version of a key with this sequence number.
+pub fn at(tx: &mut Tx<'_>, bucket: &BucketId, key: &str, sequence: i64) -> Result<Option<Version>> {
+    let sql = select!("where bucket_id = $1 and key = $2 and sequence = $3");
+    tx.row(sql, &params![bucket, key, sequence], read_version)
+}
+
+/// Returns when the versions of a key were modified that are newer than this sequence number, oldest first.
+pub fn newer(tx: &mut Tx<'_>, bucket: &BucketId, key: &str, sequence: i64, limit: u32) -> Result<Vec<Time>> {
+    let sql = "select modified_us from versions where bucket_id = $1 and key = $2 and sequence > $3 \
+               order by sequence limit $4";
+    tx.rows(sql, &params![bucket, key, sequence, limit], |row| row.time())
 }
 
 /// Returns the newest version of a key.

@@ -176,7 +176,7 @@ impl Splitter {
 }
 
 /// Returns the size that a line announces, and whether the chunk is to be split.
-fn parse_chunk_line(line: &[u8]) -> Result<(u64, bool), ChunkError> {
+pub(in crate::s3) fn parse_chunk_line(line: &[u8]) -> Result<(u64, bool), ChunkError> {
     let digits = line.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
     // s3s reads only the first eight digits and would see another size.
     if !(1..=8).contains(&digits) {

@@ -1,5 +1,7 @@
 //! The host of a request: `bucket.domain` names a bucket; for other hosts the path names it.
 
+use std::sync::Arc;
+
 use s3s::S3Result;
 use s3s::host::{S3Host, VirtualHost};
 
@@ -19,7 +21,7 @@ impl Domains {
     }
 
     /// Returns the bucket that a host names.
-    fn bucket_of_host(&self, host: &str) -> Option<String> {
+    pub(in crate::s3) fn bucket_of_host(&self, host: &str) -> Option<String> {
         let host = without_port(host).trim_end_matches('.').to_ascii_lowercase();
         for domain in &self.0 {
             if let Some(rest) = host.strip_suffix(domain.as_str()) {
@@ -34,9 +36,12 @@ impl Domains {
     }
 }
 
-impl S3Host for Domains {
+/// The domains of a service, shared by s3s and the front.
+pub(in crate::s3) struct SharedDomains(pub(in crate::s3) Arc<Domains>);
+
+impl S3Host for SharedDomains {
     fn parse_host_header<'a>(&'a self, host: &'a str) -> S3Result<VirtualHost<'a>> {
-        Ok(match self.bucket_of_host(host) {
+        Ok(match self.0.bucket_of_host(host) {
             Some(bucket) => VirtualHost::new(host).with_bucket(bucket),
             None => VirtualHost::new(host),
         })

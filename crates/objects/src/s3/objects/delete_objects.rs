@@ -6,10 +6,9 @@ use s3s::{S3Error, S3Request, S3Response, S3Result, s3_error};
 use tarn_model::ids::OrgId;
 
 use crate::Objects;
-use crate::delete::Deleted;
-use crate::find::VersionSelector;
+use crate::delete::{DeleteCondition, Deleted};
 use crate::put::check_key;
-use crate::s3::shared::{caller, version_ids};
+use crate::s3::shared::{caller, times, version_ids};
 
 /// The maximum number of keys of a call.
 const MAX_KEYS: usize = 1000;
@@ -48,13 +47,13 @@ pub(in crate::s3) async fn delete_objects(
 
 async fn delete_one(objects: &Objects, org: &OrgId, bucket: &str, wanted: &ObjectIdentifier) -> S3Result<Deleted> {
     check_key(&wanted.key)?;
-    if wanted.e_tag.is_some() || wanted.size.is_some() || wanted.last_modified_time.is_some() {
-        return Err(s3_error!(NotImplemented, "A deletion cannot have conditions."));
-    }
-    Ok(match version_ids::parse_selector(wanted.version_id.as_deref())? {
-        VersionSelector::Current => objects.delete(org, bucket, &wanted.key).await?,
-        VersionSelector::Version(version) => objects.delete_version(org, bucket, &wanted.key, version.as_ref()).await?,
-    })
+    let condition = DeleteCondition {
+        if_match: wanted.e_tag.as_ref().map(|etag| etag.value().to_owned()),
+        size: wanted.size,
+        modified_second: wanted.last_modified_time.as_ref().map(|time| times::second(time).unwrap_or(i64::MIN)),
+    };
+    let selector = version_ids::parse_selector(wanted.version_id.as_deref())?;
+    Ok(objects.delete_if(org, bucket, &wanted.key, &selector, condition).await?)
 }
 
 fn deleted_entry(wanted: ObjectIdentifier, done: &Deleted) -> DeletedObject {

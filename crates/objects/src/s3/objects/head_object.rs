@@ -28,6 +28,7 @@ pub(in crate::s3) async fn head_object(
     let slice = requested_slice(objects, &object, input.range, input.part_number).await?;
     let checksums = input.checksum_mode.as_ref().is_some_and(|mode| mode.as_str() == ChecksumMode::ENABLED);
     let version = version_ids::found_version(&object, &selector);
+    let tags = object.details.tags.len();
     let mut output = describe_object!(HeadObjectOutput, object, slice, version, checksums);
     output.cache_control = input.response_cache_control.or(output.cache_control);
     output.content_disposition = input.response_content_disposition.or(output.content_disposition);
@@ -35,5 +36,10 @@ pub(in crate::s3) async fn head_object(
     output.content_language = input.response_content_language.or(output.content_language);
     output.content_type = input.response_content_type.or(output.content_type);
     output.expires = input.response_expires.or(output.expires);
-    Ok(S3Response::new(output))
+    let mut response = S3Response::new(output);
+    if tags > 0 {
+        // The output of s3s has no field for it.
+        response.headers.insert(s3s::header::X_AMZ_TAGGING_COUNT, tags.into());
+    }
+    Ok(response)
 }

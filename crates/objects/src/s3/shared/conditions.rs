@@ -5,7 +5,11 @@ use s3s::{S3Error, S3Result, s3_error};
 use tarn_model::objects::Object;
 
 use crate::put::Condition;
+use crate::s3::shared::errors::precondition_failed;
 use crate::s3::shared::times;
+
+const IF_MATCH: &str = "If-Match";
+const IF_NONE_MATCH: &str = "If-None-Match";
 
 /// The conditions of a call that reads an object.
 pub(in crate::s3) struct Conditions<'a> {
@@ -17,11 +21,11 @@ pub(in crate::s3) struct Conditions<'a> {
 
 /// Why a condition of a read does not hold.
 #[derive(Debug, PartialEq, Eq)]
-enum UnmetCondition {
-    /// The object differs: 412.
-    Failed,
-    /// The client has the object already: 304.
-    NotModified,
+enum Unmet {
+    /// The object differs from what this header says: 412.
+    Failed(&'static str),
+    /// The client has the object already, says this header: 304.
+    NotModified(&'static str),
 }
 
 impl Conditions<'_> {
@@ -29,8 +33,8 @@ impl Conditions<'_> {
     pub(in crate::s3) fn check_read(&self, object: &Object) -> S3Result<()> {
         match self.find_unmet(object) {
             None => Ok(()),
-            Some(UnmetCondition::Failed) => Err(precondition_failed()),
-            Some(UnmetCondition::NotModified) => Err(not_modified(object)),
+            Some(Unmet::Failed(header)) => Err(precondition_failed(header)),
+            Some(Unmet::NotModified(_)) => Err(not_modified(object)),
         }
     }
 
@@ -38,20 +42,24 @@ impl Conditions<'_> {
     pub(in crate::s3) fn check_copy(&self, object: &Object) -> S3Result<()> {
         match self.find_unmet(object) {
             None => Ok(()),
-            Some(_) => Err(precondition_failed()),
+            Some(Unmet::Failed(IF_MATCH)) => Err(precondition_failed("x-amz-copy-source-If-Match")),
+            Some(Unmet::NotModified(IF_NONE_MATCH)) => Err(precondition_failed("x-amz-copy-source-If-None-Match")),
+            Some(Unmet::Failed(_)) => Err(precondition_failed("x-amz-copy-source-If-Unmodified-Since")),
+            Some(Unmet::NotModified(_)) => Err(precondition_failed("x-amz-copy-source-If-Modified-Since")),
         }
     }
 
     /// ETags are more exact than times: where an ETag is given, the time beside it is ignored.
-    fn find_unmet(&self, object: &Object) -> Option<UnmetCondition> {
+    fn find_unmet(&self, object: &Object) -> Option<Unmet> {
+        let modified = times::whole_seconds(object.modified);
         match (self.if_match, self.if_unmodified_since) {
-            (Some(wanted), _) if !matches_etag(wanted, &object.etag) => return Some(UnmetCondition::Failed),
-            (None, Some(time)) if times::whole_seconds(object.modified) > *time => return Some(UnmetCondition::Failed),
+            (Some(wanted), _) if !matches_etag(wanted, &object.etag) => return Some(Unmet::Failed(IF_MATCH)),
+            (None, Some(time)) if modified > *time => return Some(Unmet::Failed("If-Unmodified-Since")),
             _ => {}
         }
         match (self.if_none_match, self.if_modified_since) {
-            (Some(known), _) if matches_etag(known, &object.etag) => Some(UnmetCondition::NotModified),
-            (None, Some(time)) if times::whole_seconds(object.modified) <= *time => Some(UnmetCondition::NotModified),
+            (Some(known), _) if matches_etag(known, &object.etag) => Some(Unmet::NotModified(IF_NONE_MATCH)),
+            (None, Some(time)) if modified <= *time => Some(Unmet::NotModified("If-Modified-Since")),
             _ => None,
         }
     }
@@ -65,10 +73,6 @@ fn matches_etag(condition: &ETagCondition, etag: &str) -> bool {
             listed.value().split(',').any(|one| one.trim().trim_start_matches("W/").trim_matches('"') == etag)
         }
     }
-}
-
-fn precondition_failed() -> S3Error {
-    crate::Error::PreconditionFailed.into()
 }
 
 /// A 304 has no body, but the headers that the full response would have.
@@ -100,9 +104,13 @@ pub(in crate::s3) fn put_condition(
     if if_absent && if_match.is_some() {
         return Err(s3_error!(NotImplemented, "Give If-Match or If-None-Match, not both."));
     }
-    let if_match = if_match.map(|condition| match condition {
+    Ok(Condition { if_match: if_match.map(wanted_etag), if_absent })
+}
+
+/// Returns the ETag that the object must have, or `*`.
+pub(in crate::s3) fn wanted_etag(condition: &ETagCondition) -> String {
+    match condition {
         ETagCondition::Any => "*".to_owned(),
         ETagCondition::ETag(etag) => etag.value().to_owned(),
-    });
-    Ok(Condition { if_match, if_absent })
+    }
 }

@@ -6,8 +6,12 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use s3s::{S3Error, S3ErrorCode, s3_error};
 use tarn_model::ids::VersionId;
 
-use crate::Error;
 use crate::s3::shared::version_ids;
+use crate::{Error, UnmetCondition};
+
+/// The header in which an error carries the condition that does not hold to the front, which writes it into the body.
+/// It never leaves this process.
+pub(in crate::s3) const UNMET_CONDITION: HeaderName = HeaderName::from_static("tarn-unmet-condition");
 
 impl From<Error> for S3Error {
     fn from(error: Error) -> Self {
@@ -51,9 +55,12 @@ impl From<Error> for S3Error {
             Error::Refused(_) => s3_error!(InvalidRequest, "{error}."),
             Error::BadKey => s3_error!(InvalidArgument, "{error}."),
             Error::KeyTooLong => s3_error!(KeyTooLongError, "Your key is too long: {error}."),
-            Error::PreconditionFailed => {
-                s3_error!(PreconditionFailed, "At least one of the pre-conditions you specified did not hold")
-            }
+            Error::PreconditionFailed(unmet) => precondition_failed(match unmet {
+                UnmetCondition::Match => "If-Match",
+                UnmetCondition::Absent => "If-None-Match",
+                UnmetCondition::Size => "x-amz-if-match-size",
+                UnmetCondition::Modified => "x-amz-if-match-last-modified-time",
+            }),
             Error::InvalidPart(_) => s3_error!(InvalidPart, "{error}. Upload it again."),
             Error::InvalidPartOrder => s3_error!(InvalidPartOrder, "List the parts in ascending order, each once."),
             Error::PartTooSmall { .. } => s3_error!(EntityTooSmall, "{error}."),
@@ -87,6 +94,13 @@ impl From<Error> for S3Error {
             }
         }
     }
+}
+
+/// Returns the error for a condition that does not hold, with the name of its header. Clients tell by that name why a
+/// put was refused.
+pub(in crate::s3) fn precondition_failed(header: &'static str) -> S3Error {
+    let error = s3_error!(PreconditionFailed, "At least one of the pre-conditions you specified did not hold");
+    with_headers(error, [(UNMET_CONDITION, HeaderValue::from_static(header))])
 }
 
 /// Returns an error whose code is not one of S3's.

@@ -69,12 +69,13 @@ async fn part_slice(objects: &Objects, object: &Object, number: i32) -> S3Result
     let start = parts.iter().filter(|part| part.number < wanted).map(|part| part.size).sum();
     let part = parts.into_iter().find(|part| part.number == wanted).ok_or_else(no_such_part)?;
     let bytes = start..start + part.size;
-    let algorithm = object.details.checksum.as_ref().map(|sum| sum.algorithm);
+    // The type is that of the whole object, as in S3: clients compare it with what they know of the upload.
+    let kind = object.details.checksum.as_ref().map(|sum| (sum.algorithm, sum.scope));
     Ok(Slice {
         content_range: content_range(&bytes, object.size),
         bytes,
         parts_count: count.parse().ok(),
-        checksum: algorithm.zip(part.checksum).map(|(algorithm, value)| (algorithm, Scope::Full, value)),
+        checksum: kind.zip(part.checksum).map(|((algorithm, scope), value)| (algorithm, scope, value)),
     })
 }
 

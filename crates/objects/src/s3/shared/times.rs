@@ -17,6 +17,14 @@ pub(in crate::s3) fn whole_seconds(time: Time) -> Timestamp {
     timestamp(Time::from_micros(time.as_micros().div_euclid(1_000_000) * 1_000_000))
 }
 
+/// Returns the second of a time that a client sent, if it can be represented.
+pub(in crate::s3) fn second(time: &Timestamp) -> Option<i64> {
+    let mut text = Vec::new();
+    time.format(TimestampFormat::EpochSeconds, &mut text).ok()?;
+    let text = String::from_utf8(text).ok()?;
+    text.split('.').next()?.parse().ok()
+}
+
 /// Formats a time for a header.
 pub(in crate::s3) fn http_date(time: Time) -> Option<HeaderValue> {
     let mut text = Vec::new();

@@ -3,8 +3,9 @@
 use s3s::dto::{Tag, TagSet};
 use s3s::{S3Error, S3Result, s3_error};
 
-/// The maximum number of tags of an object.
+/// The maximum number of tags of an object, and of a bucket.
 const MAX_TAGS: usize = 10;
+const MAX_BUCKET_TAGS: usize = 50;
 
 /// The maximum lengths of names and values, in characters.
 const MAX_NAME: usize = 128;
@@ -17,18 +18,27 @@ pub(in crate::s3) fn tags_from_header(text: &str) -> S3Result<Vec<(String, Strin
         Ok((decode_query(name)?, decode_query(value)?))
     });
     let tags = pairs.collect::<S3Result<Vec<_>>>()?;
-    check_tags(&tags)?;
+    check_tags(&tags, MAX_TAGS)?;
     Ok(tags)
 }
 
-/// Reads the tags of a set in XML.
+/// Reads the tags of an object from a set in XML.
 pub(in crate::s3) fn tags_from_set(set: TagSet) -> S3Result<Vec<(String, String)>> {
+    read_set(set, MAX_TAGS)
+}
+
+/// Reads the tags of a bucket from a set in XML.
+pub(in crate::s3) fn bucket_tags_from_set(set: TagSet) -> S3Result<Vec<(String, String)>> {
+    read_set(set, MAX_BUCKET_TAGS)
+}
+
+fn read_set(set: TagSet, most: usize) -> S3Result<Vec<(String, String)>> {
     let pairs = set.into_iter().map(|tag| match (tag.key, tag.value) {
         (Some(name), value) => Ok((name, value.unwrap_or_default())),
         (None, _) => Err(s3_error!(MalformedXML, "A tag has a Key and a Value.")),
     });
     let tags = pairs.collect::<S3Result<Vec<_>>>()?;
-    check_tags(&tags)?;
+    check_tags(&tags, most)?;
     Ok(tags)
 }
 
@@ -37,12 +47,19 @@ pub(in crate::s3) fn tags_to_set(tags: Vec<(String, String)>) -> TagSet {
     tags.into_iter().map(|(name, value)| Tag { key: Some(name), value: Some(value) }).collect()
 }
 
-/// Checks the tags of an object.
-fn check_tags(tags: &[(String, String)]) -> S3Result<()> {
-    if tags.len() > MAX_TAGS {
-        return Err(s3_error!(InvalidTag, "Object tags cannot be greater than {MAX_TAGS}"));
+/// Checks the tags of an object or a bucket.
+fn check_tags(tags: &[(String, String)], most: usize) -> S3Result<()> {
+    if tags.len() > most {
+        return Err(s3_error!(InvalidTag, "Object tags cannot be greater than {most}"));
     }
     for (at, (name, value)) in tags.iter().enumerate() {
+        if let Some(character) = name.chars().chain(value.chars()).find(|character| !is_allowed(*character)) {
+            return Err(s3_error!(
+                InvalidTag,
+                "A tag you have provided is invalid: it contains {character:?}, and only letters, digits, spaces and \
+                 + - = . _ : / @ are allowed"
+            ));
+        }
         if name.is_empty() || name.chars().count() > MAX_NAME {
             return Err(s3_error!(
                 InvalidTag,
@@ -60,6 +77,12 @@ fn check_tags(tags: &[(String, String)]) -> S3Result<()> {
         }
     }
     Ok(())
+}
+
+/// Returns whether S3 allows the character in names and values of tags.
+fn is_allowed(character: char) -> bool {
+    let is_space = character.is_whitespace() && !character.is_control();
+    character.is_alphanumeric() || is_space || "+-=._:/@".contains(character)
 }
 
 /// Decodes a query component.
@@ -103,8 +126,8 @@ mod tests {
     /// The tags of a header have the syntax of a query.
     #[test]
     fn header_tags_are_a_query() {
-        let tags = tags_from_header("a=1&b+c=%C3%BC%26%3D&empty=&bare").unwrap();
-        let expected = [("a", "1"), ("b c", "ü&="), ("empty", ""), ("bare", "")];
+        let tags = tags_from_header("a=1&b+c=%C3%BC%2B%3D&empty=&bare").unwrap();
+        let expected = [("a", "1"), ("b c", "ü+="), ("empty", ""), ("bare", "")];
         assert_eq!(tags, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
         assert_eq!(tags_from_header("").unwrap(), []);
         for bad in ["a=%", "a=%4", "a=%zz", "a=%ff", "a=%+1"] {
@@ -122,6 +145,21 @@ mod tests {
         assert!(tags_from_header(&format!("{name}={value}")).is_ok());
         for bad in [format!("{name}x=1"), format!("a={value}x"), "a=1&a=2".to_owned(), "=1".to_owned()] {
             assert_eq!(code(tags_from_header(&bad)), "InvalidTag");
+        }
+    }
+
+    /// Names and values have the characters that S3 allows.
+    #[test]
+    fn tag_characters_are_checked() {
+        for good in ["a b", "ü日本", "+-=._:/@", "٣\u{a0}"] {
+            let tags = vec![("k".to_owned(), good.to_owned()), (good.to_owned(), "v".to_owned())];
+            assert_eq!(tags_from_set(tags_to_set(tags.clone())).unwrap(), tags);
+        }
+        for bad in ["!", "?", "*", "a&b", "a\tb", "a\nb", "\u{0}", "\u{1f600}", "\""] {
+            for (name, value) in [("k", bad), (bad, "v")] {
+                let set = tags_to_set(vec![(name.to_owned(), value.to_owned())]);
+                assert_eq!(code(tags_from_set(set)), "InvalidTag", "{bad:?}");
+            }
         }
     }
 

@@ -4,6 +4,7 @@ mod accounts;
 mod bucket_access;
 mod hangups;
 mod keys;
+mod lifecycle;
 mod random;
 mod readers;
 mod space;

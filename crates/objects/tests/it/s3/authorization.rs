@@ -77,6 +77,31 @@ async fn presigned_url_opens_only_its_object() {
     assert_refused(&eternal, 400, "AuthorizationQueryParametersError");
 }
 
+/// A presigned URL whose signature was changed in any way is refused as a wrong one.
+#[tokio::test]
+async fn altered_signature_of_url_is_forbidden() {
+    let harness = Harness::new(DatabaseKind::Sqlite).await.unwrap();
+    harness.bucket("photos").await;
+    harness.put("photos", "a", "1").await;
+    let url = || harness.call("GET", "/photos/a").presigned(60);
+    let query = url().query;
+    let (start, signature) = query.split_once("&X-Amz-Signature=").unwrap();
+    for altered in [
+        String::new(),
+        "0".to_owned(),
+        signature[1..].to_owned(),
+        format!("{signature}0"),
+        format!("{signature}&X-Amz-Signature={signature}"),
+        signature.to_ascii_uppercase() + "A",
+        "z".repeat(64),
+        "%ff".to_owned(),
+    ] {
+        let mut call = url();
+        call.query = format!("{start}&X-Amz-Signature={altered}");
+        assert_refused(&call.send_unchanged().await, 403, "SignatureDoesNotMatch");
+    }
+}
+
 /// When a client expects 100-continue and its body is not read, the connection is closed.
 #[tokio::test]
 async fn unread_expected_body_closes_connection() {
@@ -152,16 +177,16 @@ async fn open_calls_end_with_access() {
     assert_eq!(harness.get("photos", "slow").await.status, 404, "nothing was stored");
 }
 
-fn revoke(tx: &mut Tx<'_>, user: &User) -> tarn_objects::Result<()> {
+pub(crate) fn revoke(tx: &mut Tx<'_>, user: &User) -> tarn_objects::Result<()> {
     let key = keys::working(tx, &user.id, user.org.as_ref().unwrap())?.remove(0);
     keys::revoke(tx, &key).map(drop)
 }
 
-fn disable(tx: &mut Tx<'_>, user: &User) -> tarn_objects::Result<()> {
+pub(crate) fn disable(tx: &mut Tx<'_>, user: &User) -> tarn_objects::Result<()> {
     Ok(users::set_disabled(tx, &user.id, true)?)
 }
 
-fn move_away(tx: &mut Tx<'_>, user: &User) -> tarn_objects::Result<()> {
+pub(crate) fn move_away(tx: &mut Tx<'_>, user: &User) -> tarn_objects::Result<()> {
     Ok(move_user(tx, &user.id, Some(&"o-000000000009".parse().unwrap()))?)
 }
 

@@ -204,6 +204,28 @@ impl Call {
         self
     }
 
+    /// Signs the call by Signature Version 2 in its query. Headers that boto3 writes there as well are moved there.
+    pub(crate) fn presigned_by_old_version(mut self, expires: u64) -> Self {
+        let header = |name: &str| {
+            self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone()).unwrap_or_default()
+        };
+        let (md5, kind) = (header("content-md5"), header("content-type"));
+        let mut amz: Vec<_> = self.headers.iter().filter(|(name, _)| name.starts_with("x-amz-")).cloned().collect();
+        amz.sort();
+        let lines: String = amz.iter().map(|(name, value)| format!("{name}:{value}\n")).collect();
+        let resource = if self.query.is_empty() { self.path.clone() } else { format!("{}?{}", self.path, self.query) };
+        let text = format!("{}\n{md5}\n{kind}\n{expires}\n{lines}{resource}", self.method);
+        let signature = escape(&self.signer.sign_by_old_version(&text)).replace('/', "%2F");
+        let mut query = format!("AWSAccessKeyId={}&Signature={signature}&Expires={expires}", self.signer.access_key);
+        let moved = |name: &str| name.starts_with("x-amz-") || name == "content-md5" || name == "content-type";
+        for (name, value) in self.headers.iter().filter(|(name, _)| moved(name)) {
+            query.push_str(&format!("&{name}={}", escape(value).replace('/', "%2F")));
+        }
+        self.headers.retain(|(name, _)| !moved(name));
+        self.query = if self.query.is_empty() { query } else { format!("{}&{query}", self.query) };
+        self
+    }
+
     pub(crate) async fn send_unchanged(mut self) -> Response {
         let body = std::mem::take(&mut self.body);
         let response = self.send_body(http_body_util::Full::new(Bytes::from(body))).await;

@@ -201,6 +201,8 @@ async fn part_checksums_combine() {
         let wanted = "Checksum,ObjectParts,ObjectSize,ETag,StorageClass";
         let attributes =
             harness.call("GET", "/bucket/key?attributes").header("x-amz-object-attributes", wanted).send().await;
+        let etag = done.xml("ETag").unwrap();
+        assert_eq!(attributes.xml("ETag").unwrap(), etag.trim_matches('"'), "it has no quotes here");
         assert_eq!(attributes.all("ChecksumCRC32"), [sum, "y/Q5Jg==".to_owned()], "{}", attributes.text());
         assert_eq!(
             (attributes.xml("ObjectSize").unwrap(), attributes.xml("PartsCount").unwrap()),
@@ -214,6 +216,26 @@ async fn part_checksums_combine() {
         let call = harness.call("POST", "/bucket/key?uploads");
         let call = headers.iter().fold(call, |call, (name, value)| call.header(name, value));
         assert_refused(&call.send().await, 400, "InvalidRequest");
+    }
+}
+
+/// A part has its own checksum, and the type of that of the object.
+#[tokio::test(flavor = "multi_thread")]
+async fn part_checksum_has_type_of_object() {
+    let Some(harness) = bucket(DatabaseKind::Sqlite).await else { return };
+    for (algorithm, kind) in [("SHA1", "COMPOSITE"), ("SHA256", "COMPOSITE"), ("CRC32", "FULL_OBJECT")] {
+        let upload = begin(&harness, &[("x-amz-checksum-algorithm", algorithm), ("x-amz-checksum-type", kind)]).await;
+        let sent = part(&harness, &upload, 1, "123456789").await;
+        let name = format!("x-amz-checksum-{}", algorithm.to_ascii_lowercase());
+        let sum = sent.header(&name).unwrap();
+        let element = format!("<Checksum{algorithm}>{sum}</Checksum{algorithm}>");
+        let list = named(&[(1, sent.header("etag").unwrap(), &element)]);
+        assert_eq!(complete(&harness, &upload, list, &[]).await.status, 200);
+        for method in ["GET", "HEAD"] {
+            let call = harness.call(method, "/bucket/key?partNumber=1").header("x-amz-checksum-mode", "ENABLED");
+            let got = call.send().await;
+            assert_eq!((got.header(&name), got.header("x-amz-checksum-type")), (Some(sum), Some(kind)), "{algorithm}");
+        }
     }
 }
 

@@ -44,6 +44,34 @@ async fn object_ranges_are_exact(#[case] database: DatabaseKind, #[case] size: u
     assert_eq!((head.status, head.header("content-length")), (206, Some("10")));
 }
 
+/// A range that is malformed, of another unit or of several parts is ignored, whether it is signed or not.
+#[tokio::test]
+async fn unusable_ranges_are_ignored() {
+    let harness = Harness::new(DatabaseKind::Sqlite).await.unwrap();
+    harness.bucket("photos").await;
+    harness.put("photos", "a", "hello").await;
+    for range in
+        ["bytes=2-1", "bytes=x", "bytes=", "bytes=-", "bytes", "items=0-1", "bytes=0-1,3-4", "0-1", "", "bytes=0-1-2"]
+    {
+        for method in ["GET", "HEAD"] {
+            let call = || harness.call(method, "/photos/a");
+            for got in [
+                call().header("range", range).send().await,
+                call().header("range", range).presigned(60).send_unchanged().await,
+                call().presigned(60).header("range", range).send_unchanged().await,
+            ] {
+                assert_eq!((got.status, got.header("content-length")), (200, Some("5")), "{range}: {}", got.text());
+                assert_eq!(got.header("content-range"), None);
+            }
+        }
+    }
+    let mut forged = harness.call("GET", "/photos/a").header("range", "bytes=2-1");
+    forged.signer.secret = "another".to_owned();
+    assert_refused(&forged.send().await, 403, "SignatureDoesNotMatch");
+    let altered = harness.call("GET", "/photos/a").header("range", "bytes=2-1").sign("UNSIGNED-PAYLOAD").0;
+    assert_refused(&altered.header("range", "bytes=0-1,3-4").send_unchanged().await, 403, "SignatureDoesNotMatch");
+}
+
 /// An empty object has no ranges.
 #[tokio::test]
 async fn empty_object_has_no_ranges() {

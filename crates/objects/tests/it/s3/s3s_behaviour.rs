@@ -8,22 +8,21 @@
 //! 4. What follows the last chunk is limited (`ingress/chunks.rs`): [`trailers_are_limited`].
 //! 5. The errors of bodies are only texts (`shared/body.rs`): [`trailers_are_limited`], [`body_errors_have_their_texts`],
 //!    and `objects::signed_chunks_are_verified`.
-//! 6. An XML body that is not the signed one is an internal error without a message (`ingress/front.rs`):
+//! 6. An XML body that is not the signed one is an internal error without a message (`ingress/responses.rs`):
 //!    [`mismatched_xml_is_an_internal_error`].
-//! 7. A HEAD of a range has status 200 (`ingress/front.rs`): [`head_of_a_range_is_200`].
-//! 8. A missing operation has a message that promises it (`ingress/front.rs`): [`missing_operations_are_promised`].
-//! 9. Its own errors have no message (`ingress/front.rs`): [`own_errors_have_no_message`].
-//! 10. A 304 has a body (`ingress/front.rs`): [`not_modified_has_a_body`].
+//! 7. A HEAD of a range has status 200 (`ingress/responses.rs`): [`head_of_a_range_is_200`].
+//! 8. A missing operation has a message that promises it (`ingress/responses.rs`): [`missing_operations_are_promised`].
+//! 9. Its own errors have no message (`ingress/responses.rs`): [`own_errors_have_no_message`].
+//! 10. A 304 has a body (`ingress/responses.rs`): [`not_modified_has_a_body`].
 //! 11. A key may contain NUL (`ingress/front.rs`): [`key_may_contain_nul`].
 //! 12. A form becomes a put (`objects/post_object.rs`, `service.rs`): [`form_becomes_a_put`]. That ours are refused
 //!     before they are read: `authorization::forms_are_refused_unread`.
-//! 13. Names of query parameters are unescaped (`ingress/signing.rs`): [`query_names_are_unescaped`].
-//! 14. Headers that change the meaning of a call need no signature (`ingress/signing.rs`):
+//! 13. Names of query parameters are unescaped (`ingress/signing`): [`query_names_are_unescaped`].
+//! 14. Headers that change the meaning of a call need no signature (`ingress/signing`):
 //!     [`unsigned_headers_are_accepted`].
-//! 15. A header that is not UTF-8 is left out of the signature (`ingress/signing.rs`):
+//! 15. A header that is not UTF-8 is left out of the signature (`ingress/signing`):
 //!     [`other_encodings_break_the_signature`].
-//! 16. A region with other characters is refused, without the name of the right one (`ingress/signing.rs`):
-//!     [`malformed_region_is_refused`].
+//! 16. A region with other characters is refused (`ingress/signing/resign.rs`): [`malformed_region_is_refused`].
 //! 17. The age of a signature is measured by the clock of the host: `authorization::unsigned_calls_are_refused`.
 //! 18. The key is looked up and access is checked in the task of the call, before the body is read
 //!     (`ingress/access.rs`): [`access_is_checked_before_the_body`].
@@ -31,7 +30,14 @@
 //! 20. The conditions of a copy on its destination are not parsed (`objects/copy_object.rs`):
 //!     [`destination_conditions_are_not_parsed`].
 //! 21. An empty Content-MD5 counts as absent (`shared/body.rs`): [`empty_md5_is_ignored`].
-//! 22. A signature for the service `sts` is accepted (`ingress/signing.rs`): [`another_service_is_accepted`].
+//! 22. A signature for the service `sts` is accepted (`ingress/signing`): [`another_service_is_accepted`].
+//! 23. A range that S3 ignores is refused (`ingress/signing/resign.rs`): [`malformed_range_is_refused`].
+//! 24. A parameter that is there twice is left out of a signature of version 2, and selects the operation
+//!     (`ingress/signing/old_urls.rs`): [`repeated_parameters_are_unsigned`].
+//! 25. A signature in a URL that is not one is a malformed request (`ingress/signing`):
+//!     [`shortened_signature_is_malformed`].
+//! 26. The ETag of GetObjectAttributes has quotes (`ingress/responses.rs`): `multipart::part_checksums_combine` tests
+//!     that ours has none.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -306,6 +312,29 @@ async fn malformed_region_is_refused() {
     call.signer.region = "US".to_owned();
     let (response, _) = passed(call, UNSIGNED).await;
     assert!(response.status >= 400 && response.xml("Region").is_none(), "{}", response.text());
+}
+
+#[tokio::test]
+async fn malformed_range_is_refused() {
+    let (response, _) = passed(harness().await.call("GET", "/photos/a").header("range", "bytes=2-1"), UNSIGNED).await;
+    assert_eq!(response.status, 400, "{}", response.text());
+}
+
+#[tokio::test]
+async fn repeated_parameters_are_unsigned() {
+    let backend = Backend::default();
+    let mut call = harness().await.call("PUT", "/photos").presigned_by_old_version(4_000_000_000);
+    call.query.push_str("&versioning&versioning");
+    let body = "<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>";
+    let call = call.header("content-length", &body.len().to_string());
+    assert_eq!(send(&backend, call, Body::from(body.to_owned())).await.status, 200);
+}
+
+#[tokio::test]
+async fn shortened_signature_is_malformed() {
+    let mut call = harness().await.call("GET", "/photos/a").presigned(60);
+    call.query.pop();
+    assert_eq!(send(&Backend::default(), call, Body::empty()).await.status, 400);
 }
 
 #[tokio::test]

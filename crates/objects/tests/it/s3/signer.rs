@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::time::SystemTime;
 
 use s3s::dto::{Timestamp, TimestampFormat};
+use sha1::Sha1;
 use sha2::{Digest, Sha256};
 
 /// An access key with its secret, and the time of the signature.
@@ -55,8 +56,32 @@ impl Signer {
         self.sign(&format!("AWS4-HMAC-SHA256\n{}\n{}\n{hash}", self.date, self.scope()))
     }
 
+    /// Returns the signature of a text by Signature Version 2.
+    pub(crate) fn sign_by_old_version(&self, text: &str) -> String {
+        let mut block = [0; 64];
+        block[..self.secret.len()].copy_from_slice(self.secret.as_bytes());
+        let inner = Sha1::new().chain_update(block.map(|byte| byte ^ 0x36)).chain_update(text).finalize();
+        let sum = Sha1::new().chain_update(block.map(|byte| byte ^ 0x5c)).chain_update(inner).finalize();
+        base64_simd::STANDARD.encode_to_string(sum)
+    }
+
     /// Returns a body in signed chunks, starting from the signature of its request.
     pub(crate) fn chunks(&self, seed: &str, body: &[u8], size: usize) -> Vec<u8> {
+        self.chain(seed, body, size).0
+    }
+
+    /// Returns a body in signed chunks with a signed trailer.
+    pub(crate) fn chunks_with_trailer(&self, seed: &str, body: &[u8], size: usize, trailer: &str) -> Vec<u8> {
+        let (mut out, last) = self.chain(seed, body, size);
+        out.truncate(out.len() - 2);
+        let hash = hex::encode(Sha256::digest(format!("{trailer}\n")));
+        let signature =
+            self.sign(&format!("AWS4-HMAC-SHA256-TRAILER\n{}\n{}\n{last}\n{hash}", self.date, self.scope()));
+        out.extend_from_slice(format!("{trailer}\r\nx-amz-trailer-signature:{signature}\r\n\r\n").as_bytes());
+        out
+    }
+
+    fn chain(&self, seed: &str, body: &[u8], size: usize) -> (Vec<u8>, String) {
         let mut previous = seed.to_owned();
         let mut out = Vec::new();
         for chunk in body.chunks(size).chain([&[][..]]) {
@@ -68,7 +93,7 @@ impl Signer {
             out.extend_from_slice(chunk);
             out.extend_from_slice(b"\r\n");
         }
-        out
+        (out, previous)
     }
 }
 

@@ -3,11 +3,20 @@
 //! Without this check, the holder of a presigned URL for a put could add `x-amz-copy-source` and so read an object that
 //! the URL does not grant.
 
+mod canonical;
+mod chunk_signatures;
+mod old_urls;
+mod resign;
+
+use http::StatusCode;
 use http::header::AUTHORIZATION;
-use http::{HeaderMap, StatusCode};
+use http::request::Parts;
 use s3s::{S3Error, s3_error};
 
-use crate::s3::REGION;
+pub(in crate::s3) use chunk_signatures::{ChunkKeys, ResignedChunks};
+pub(in crate::s3) use old_urls::move_headers_from_query;
+pub(in crate::s3) use resign::resign;
+
 use crate::s3::shared::errors::custom;
 
 /// The maximum validity of a presigned URL: a week.
@@ -17,21 +26,29 @@ const MAX_EXPIRES: u64 = 7 * 24 * 3600;
 const COVERED: [&str; 2] = ["x-amz-date", "x-amz-content-sha256"];
 
 /// Returns the error for a request that is refused before its signature is checked.
-pub(in crate::s3) fn signing_refusal(headers: &HeaderMap, query: Option<&str>) -> Option<S3Error> {
+pub(in crate::s3) fn signing_refusal(parts: &Parts) -> Option<S3Error> {
+    let headers = &parts.headers;
     let authorization = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
-    let query = query.unwrap_or_default();
+    let query = parts.uri.query().unwrap_or_default();
     // s3s would read an escaped name differently from this check.
     if query.split('&').any(|pair| pair.split('=').next().is_some_and(|name| name.contains('%'))) {
         return Some(s3_error!(InvalidURI, "Write the names of query parameters without escapes."));
     }
-    if authorization.is_some_and(|value| value.starts_with("AWS "))
-        || has_parameter(query, "Signature")
-        || has_parameter(query, "AWSAccessKeyId")
-    {
+    if headers.iter().any(|(name, value)| name.as_str().starts_with("x-amz-") && value.to_str().is_err()) {
+        // s3s leaves those that are not UTF-8 out of the check, and the signature would seem wrong.
+        return Some(s3_error!(InvalidArgument, "Headers are ASCII. Write other characters as RFC 2047 says."));
+    }
+    if old_urls::is_signed_by_old_version(query) {
+        return old_urls::old_url_refusal(parts);
+    }
+    if authorization.is_some_and(|value| value.starts_with("AWS ")) {
         return Some(s3_error!(
             InvalidRequest,
             "The authorization mechanism you have provided is not supported. Please use AWS4-HMAC-SHA256."
         ));
+    }
+    if !is_intact(query) {
+        return Some(s3_error!(SignatureDoesNotMatch));
     }
     if let Some(service) = authorization.and_then(header_credential).and_then(scope_service).filter(is_other_service) {
         return Some(s3_error!(
@@ -49,18 +66,6 @@ pub(in crate::s3) fn signing_refusal(headers: &HeaderMap, query: Option<&str>) -
     if expires.is_some_and(|seconds| !seconds.is_ok_and(|seconds| seconds <= MAX_EXPIRES)) {
         let message = "X-Amz-Expires must be a number of seconds, at most a week: 604800.";
         return Some(custom("AuthorizationQueryParametersError", StatusCode::BAD_REQUEST, message));
-    }
-    if headers.iter().any(|(name, value)| name.as_str().starts_with("x-amz-") && value.to_str().is_err()) {
-        // s3s leaves those that are not UTF-8 out of the check, and the signature would seem wrong.
-        return Some(s3_error!(InvalidArgument, "Headers are ASCII. Write other characters as RFC 2047 says."));
-    }
-    if let Some(region) = authorization.and_then(credential_region).filter(|region| !is_well_formed_region(region)) {
-        // s3s rejects such a region. S3 names the right one in its error, and s3cmd, which starts with "US", then uses
-        // that.
-        return Some(s3_error!(
-            AuthorizationHeaderMalformed,
-            "The authorization header is malformed; the region '{region}' is wrong; expecting '{REGION}'"
-        ));
     }
     let presigned =
         parameter_value(query, "X-Amz-SignedHeaders").map(|list| list.replace("%3B", ";").replace("%3b", ";"));
@@ -83,6 +88,19 @@ pub(in crate::s3) fn signing_refusal(headers: &HeaderMap, query: Option<&str>) -
     }
 }
 
+/// Returns whether the signature of a URL, if it has one, can be that of a request. s3s reports another one as a
+/// malformed request.
+fn is_intact(query: &str) -> bool {
+    let is_hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    let named = query.split('&').filter(|pair| pair.split('=').next() == Some("X-Amz-Signature"));
+    let values: Vec<&str> = named.map(|pair| pair.split_once('=').map_or("", |(_, value)| value)).collect();
+    match values[..] {
+        [] => true,
+        [signature] => signature.len() == 64 && signature.bytes().all(is_hex),
+        _ => false,
+    }
+}
+
 /// Returns the credential of the header, where s3s looks for it: after the first word.
 fn header_credential(authorization: &str) -> Option<&str> {
     let (_, rest) = authorization.split_once(char::is_whitespace)?;
@@ -102,17 +120,17 @@ fn is_other_service(service: &&str) -> bool {
     *service != "s3"
 }
 
-/// Returns the region in the credential scope: after the key and the day.
-fn credential_region(authorization: &str) -> Option<&str> {
-    authorization.split_once("Credential=")?.1.split(',').next()?.rsplit('/').nth(2)
+/// Returns the access key in the query of a signed URL. Nothing is verified.
+pub(in crate::s3) fn key_of_url(query: &str) -> Option<String> {
+    let pairs: Vec<(String, String)> = serde_urlencoded::from_str(query).unwrap_or_default();
+    let value = |wanted: &str| pairs.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.as_str());
+    let credential = value("X-Amz-Credential").and_then(|credential| credential.split('/').next());
+    credential.or_else(|| value("AWSAccessKeyId")).map(str::to_owned)
 }
 
-fn is_well_formed_region(text: &str) -> bool {
-    text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
-}
-
-fn has_parameter(query: &str, name: &str) -> bool {
-    parameter_value(query, name).is_some()
+/// Returns whether a query has a parameter with this name, with a value or without.
+pub(in crate::s3) fn has_name(query: &str, name: &str) -> bool {
+    query.split('&').any(|pair| pair.split('=').next() == Some(name))
 }
 
 /// Returns the value of a query parameter, still escaped.
@@ -124,9 +142,13 @@ fn parameter_value<'q>(query: &'q str, name: &str) -> Option<&'q str> {
 mod tests {
     use super::*;
 
+    const SIGNATURE: &str = "aaaabbbbccccddddeeeeffff00001111aaaabbbbccccddddeeeeffff00001111";
+
     fn code(headers: &[(&'static str, &str)], query: Option<&str>) -> Option<String> {
-        let headers = headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect();
-        signing_refusal(&headers, query).map(|error| error.code().as_str().to_owned())
+        let uri = query.map_or_else(|| "/a/b".to_owned(), |query| format!("/a/b?{query}"));
+        let request =
+            headers.iter().fold(http::Request::get(uri), |request, (name, value)| request.header(*name, *value));
+        signing_refusal(&request.body(()).unwrap().into_parts().0).map(|error| error.code().as_str().to_owned())
     }
 
     /// Headers that change the meaning of a call must be signed.
@@ -138,9 +160,9 @@ mod tests {
             None
         );
         assert_eq!(code(&[("authorization", signed), ("x-amz-acl", "1")], None).as_deref(), Some("AccessDenied"));
-        let presigned = "X-Amz-Signature=0&X-Amz-SignedHeaders=host%3Bx-amz-meta-a&x-id=PutObject";
-        assert_eq!(code(&[("x-amz-meta-a", "1"), ("content-type", "t")], Some(presigned)), None);
-        let copy = code(&[("x-amz-copy-source", "/other/secret")], Some(presigned));
+        let presigned = format!("X-Amz-Signature={SIGNATURE}&X-Amz-SignedHeaders=host%3Bx-amz-meta-a&x-id=PutObject");
+        assert_eq!(code(&[("x-amz-meta-a", "1"), ("content-type", "t")], Some(&presigned)), None);
+        let copy = code(&[("x-amz-copy-source", "/other/secret")], Some(&presigned));
         assert_eq!(copy.as_deref(), Some("AccessDenied"));
         let escaped = "X-Amz-Signed%48eaders=host&X-Amz-Signature=0";
         assert_eq!(code(&[("x-amz-copy-source", "/other/secret")], Some(escaped)).as_deref(), Some("InvalidURI"));
@@ -172,11 +194,30 @@ mod tests {
         }
     }
 
-    /// The old signature version is refused.
+    /// The old signature version is accepted in URLs only.
     #[test]
-    fn old_signature_is_refused() {
+    fn old_signature_is_for_urls() {
         assert_eq!(code(&[("authorization", "AWS a:b")], None).as_deref(), Some("InvalidRequest"));
-        assert_eq!(code(&[], Some("AWSAccessKeyId=a&Signature=b&Expires=1")).as_deref(), Some("InvalidRequest"));
+        assert_eq!(code(&[], Some("AWSAccessKeyId=a&Signature=b&Expires=1")).as_deref(), Some("SignatureDoesNotMatch"));
         assert_eq!(code(&[], None), None);
+    }
+
+    /// A signature in a URL that was changed in any way is a wrong signature.
+    #[test]
+    fn altered_signature_does_not_match() {
+        let url = |signature: &str| code(&[], Some(&format!("X-Amz-SignedHeaders=host{signature}")));
+        assert_eq!(url(&format!("&X-Amz-Signature={SIGNATURE}")), None);
+        for altered in [
+            "&X-Amz-Signature".to_owned(),
+            "&X-Amz-Signature=".to_owned(),
+            format!("&X-Amz-Signature={}", &SIGNATURE[1..]),
+            format!("&X-Amz-Signature={SIGNATURE}0"),
+            format!("&X-Amz-Signature={}", SIGNATURE.to_ascii_uppercase()),
+            format!("&X-Amz-Signature=%61{}", &SIGNATURE[1..]),
+            format!("&X-Amz-Signature=z{}", &SIGNATURE[1..]),
+            format!("&X-Amz-Signature={SIGNATURE}&X-Amz-Signature={SIGNATURE}"),
+        ] {
+            assert_eq!(url(&altered).as_deref(), Some("SignatureDoesNotMatch"), "{altered}");
+        }
     }
 }
