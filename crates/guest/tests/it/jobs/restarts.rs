@@ -101,7 +101,8 @@ async fn fork_bomb_ends_and_others_continue() {
     let (_, mut session) = instance.ask(Purpose::Session(Box::new(exec("echo on; cat")))).await;
     let (_, mut link) = instance.ask(Purpose::RunJob(Box::new(mine.clone()))).await;
     read_text(&mut link, "on").await;
-    eventually("there are many", || processes(&mine).len() > 20).await;
+    // Most processes end before they are seen, above all on a busy host; the first one never ends by itself.
+    eventually("it has multiplied", || processes(&mine).len() > 2).await;
     let stopping = Purpose::StopJob { job: mine.job.clone(), attempt: 1, grace_seconds: 0 };
     assert_eq!(instance.ask(stopping).await.0, Reply::Ready);
     finish(&mut link).await.assert_end(JobEnd::Stopped);
