@@ -32,7 +32,7 @@ pub struct RulesApplied {
     pub has_more: bool,
 }
 
-/// The organization whose turn it was last.
+/// The organization that had the last turn.
 #[derive(Default)]
 pub(crate) struct LastTurn(Mutex<String>);
 
