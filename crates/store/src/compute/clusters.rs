@@ -55,6 +55,12 @@ pub fn find(tx: &mut Tx<'_>, scope: &str, name: &str) -> Result<Option<Cluster>>
     tx.row(sql, &params![scope, name], read_cluster)
 }
 
+/// Returns whether a cluster of a scope that is not destroyed has this name.
+pub fn is_named(tx: &mut Tx<'_>, scope: &str, name: &str) -> Result<bool> {
+    let sql = "select 1 from clusters where scope = $1 and name = $2 and state <> 'DESTROYED'";
+    tx.has_row(sql, &params![scope, name])
+}
+
 /// Returns a page of clusters, newest first.
 pub fn list(tx: &mut Tx<'_>, listing: &Listing<'_>) -> Result<Vec<Cluster>> {
     let sql = list_sql!(select, listing);

@@ -83,6 +83,9 @@ impl Sqlite {
             )
             .map_err(sqlite_error)?;
         migrate_file(&mut connection)?;
+        // Each operation is a savepoint, which saves every page before it changes. In memory that costs a copy, in a
+        // temporary file a system call. Only the migration may change so many pages that they do not fit into memory.
+        connection.execute_batch("pragma temp_store = memory").map_err(sqlite_error)?;
         let (writer, queue) = sync_channel(MAX_QUEUED_OPERATIONS);
         let generation = Arc::new(AtomicU64::new(0));
         let counter = generation.clone();

@@ -137,21 +137,32 @@ pub(in crate::operations) fn check_limits(
     scope: &str,
     more: &Amounts,
 ) -> Result<()> {
-    // What is used is read only for the limits that matter here: it takes longer the more there is.
-    let allowed = limits::get(tx, scope)?.or(*defaults).relevant_to(more);
-    if allowed.is_empty() {
-        return Ok(());
-    }
-    Ok(allowed.admit(scope, &limits::used(tx, scope)?, more)?)
+    let allowed = limits::get(tx, scope)?.or(*defaults);
+    admit(tx, &allowed, scope, more)
 }
 
-/// Refuses another claim of a scope of which as many wait as may wait.
-pub(in crate::operations) fn check_waiting(tx: &mut Tx<'_>, defaults: &Limits, scope: &str) -> Result<()> {
+/// Refuses a claim that would exceed the limits of its scope, or of whose scope as many wait as may wait.
+pub(in crate::operations) fn check_claim(
+    tx: &mut Tx<'_>,
+    defaults: &Limits,
+    scope: &str,
+    more: &Amounts,
+) -> Result<()> {
     let allowed = limits::get(tx, scope)?.or(*defaults);
+    admit(tx, &allowed, scope, more)?;
     let Some(limit) = allowed.waiting() else { return Ok(()) };
     let counted = u32::try_from(limit.saturating_add(MAX_UNEXAMINED)).unwrap_or(u32::MAX);
     let (waiting, in_line) = line::lengths_of(tx, scope, counted)?;
     Ok(allowed.admit_claim(scope, waiting, in_line)?)
+}
+
+fn admit(tx: &mut Tx<'_>, allowed: &Limits, scope: &str, more: &Amounts) -> Result<()> {
+    // What is used is read only for the limits that matter here: it takes longer the more there is.
+    let allowed = allowed.relevant_to(more);
+    if allowed.is_empty() {
+        return Ok(());
+    }
+    Ok(allowed.admit(scope, &limits::used(tx, scope)?, more)?)
 }
 
 fn limits_to_json(limits: &Limits) -> serde_json::Value {

@@ -55,13 +55,14 @@ pub async fn create(control: &Control, caller: &Caller, new: NewCluster) -> Resu
     let (me, kind, limit) = (caller.clone(), kind, control.settings().capacity_deadline);
     let defaults = control.settings().limits;
     let write = control.write(caller, move |tx| {
-        limits::check_limits(tx, &defaults, me.user.owner().scope(), &amounts_needed(&kind, nodes))?;
-        limits::check_waiting(tx, &defaults, me.user.owner().scope())?;
+        limits::check_claim(tx, &defaults, me.user.owner().scope(), &amounts_needed(&kind, nodes))?;
         let cluster = insert_cluster(tx, &me, &new, &kind, nodes)?;
         let nodes = insert_nodes(tx, &cluster, &kind)?;
-        let given: usize = keys.iter().map(|key| key.public_key.len() + 1).sum();
-        access::check_key_bytes(given as u64, ssh_keys::total_bytes(tx, cluster.owner.scope())?)?;
-        cluster_keys::save(tx, &cluster.id, &keys)?;
+        if !keys.is_empty() {
+            let given: usize = keys.iter().map(|key| key.public_key.len() + 1).sum();
+            access::check_key_bytes(given as u64, ssh_keys::total_bytes(tx, cluster.owner.scope())?)?;
+            cluster_keys::save(tx, &cluster.id, &keys)?;
+        }
         if saves {
             for key in &keys {
                 save_key(tx, &me, key, None)?;
@@ -112,7 +113,7 @@ fn insert_cluster(
                 return Err(Error::conflict("name_taken", message));
             }
         },
-        None => free_name(tx, |tx, name| Ok(clusters::find(tx, owner.scope(), name)?.is_some()))?,
+        None => free_name(tx, |tx, name| Ok(clusters::is_named(tx, owner.scope(), name)?))?,
     };
     let cluster = Cluster {
         id: ClusterId::fresh(tx.ids()),
