@@ -24,16 +24,6 @@ impl Objects {
         read.await
     }
 
-    /// Returns a setting of every bucket with this name: a caller without a key names no organization.
-    pub async fn settings_of_name<T: DeserializeOwned>(&self, bucket: &str, kind: SettingKind) -> Result<Vec<T>> {
-        /// Organizations can hardly have this many buckets with one name.
-        const LIMIT: u32 = 64;
-        if tarn_model::buckets::check_name(bucket).is_err() {
-            return Ok(Vec::new());
-        }
-        self.store().read(|tx| Ok(bucket_settings::of_name(tx, bucket, kind, LIMIT)?)).await
-    }
-
     /// Sets a setting of a bucket, or removes it.
     pub async fn set_setting<T: Serialize + Send + Sync + 'static>(
         &self,

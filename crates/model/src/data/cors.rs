@@ -8,6 +8,12 @@ pub const MAX_RULES: usize = 100;
 /// The largest sum of all texts of a bucket's rules, in bytes.
 pub const MAX_BYTES: usize = 64 << 10;
 
+/// The most origins, methods and headers in a bucket's rules. Anyone may have them compared, by a preflight.
+pub const MAX_TEXTS: usize = 1000;
+
+/// The most headers that a preflight may name. Each is compared with those of the rules.
+pub const MAX_ASKED_HEADERS: usize = 100;
+
 /// The methods that a rule may allow.
 const METHODS: [&str; 5] = ["GET", "PUT", "POST", "DELETE", "HEAD"];
 
@@ -53,7 +59,7 @@ impl CorsRule {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)]
 pub enum BadCorsRules {
-    #[error("a bucket has 1 to {MAX_RULES} rules, with {MAX_BYTES} bytes of text in all")]
+    #[error("a bucket has 1 to {MAX_RULES} rules, with {MAX_TEXTS} texts and {MAX_BYTES} bytes of text in all")]
     Amount,
     #[error("every rule needs an origin and a method")]
     Empty,
@@ -67,11 +73,12 @@ pub enum BadCorsRules {
 
 /// Checks the rules of a bucket.
 pub fn check_rules(rules: &[CorsRule]) -> Result<(), BadCorsRules> {
-    let bytes = |rule: &CorsRule| {
-        let lists = [&rule.origins, &rule.methods, &rule.headers, &rule.exposed];
-        lists.into_iter().flatten().chain(&rule.id).map(String::len).sum::<usize>()
+    let texts = || {
+        let lists = rules.iter().flat_map(|rule| [&rule.origins, &rule.methods, &rule.headers, &rule.exposed]);
+        lists.flatten().chain(rules.iter().filter_map(|rule| rule.id.as_ref()))
     };
-    if rules.is_empty() || rules.len() > MAX_RULES || rules.iter().map(bytes).sum::<usize>() > MAX_BYTES {
+    let is_large = texts().count() > MAX_TEXTS || texts().map(String::len).sum::<usize>() > MAX_BYTES;
+    if rules.is_empty() || rules.len() > MAX_RULES || is_large {
         return Err(BadCorsRules::Amount);
     }
     for rule in rules {
@@ -155,6 +162,9 @@ mod tests {
         assert_eq!(check_rules(&[]), Err(BadCorsRules::Amount));
         assert_eq!(check_rules(&vec![rule(&["*"], &["GET"], &[]); 101]), Err(BadCorsRules::Amount));
         assert_eq!(check_rules(&[rule(&[&"a".repeat(MAX_BYTES)], &["GET"], &[])]), Err(BadCorsRules::Amount));
+        let repeated = |count| [rule(&["*"], &["GET"], &vec!["a"; count])];
+        assert_eq!(check_rules(&repeated(MAX_TEXTS - 2)), Ok(()));
+        assert_eq!(check_rules(&repeated(MAX_TEXTS - 1)), Err(BadCorsRules::Amount));
         assert_eq!(check_rules(&[rule(&[], &["GET"], &[])]), Err(BadCorsRules::Empty));
         assert_eq!(check_rules(&[rule(&["*"], &["PATCH"], &[])]), Err(BadCorsRules::Method("PATCH".to_owned())));
         assert_eq!(check_rules(&[rule(&["*a*"], &["GET"], &[])]), Err(BadCorsRules::Wildcards("*a*".to_owned())));

@@ -13,6 +13,9 @@ pub const MAX_RULES: usize = 1000;
 /// The largest sum of all texts of a bucket's rules, in bytes.
 pub const MAX_BYTES: usize = 128 << 10;
 
+/// The most tags of a bucket's rules. They are compared with those of each object while others wait to write.
+pub const MAX_TAGS: usize = 1000;
+
 /// The most newer versions that a rule keeps.
 pub const MAX_KEPT: u32 = 100;
 
@@ -73,7 +76,7 @@ pub struct OldVersions {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)]
 pub enum BadObjectRules {
-    #[error("a bucket has 1 to {MAX_RULES} rules, with {MAX_BYTES} bytes of text in all")]
+    #[error("a bucket has 1 to {MAX_RULES} rules, with {MAX_TAGS} tags and {MAX_BYTES} bytes of text in all")]
     Amount,
     #[error("the id of a rule has at most {MAX_ID} characters")]
     LongId,
@@ -185,7 +188,8 @@ impl ObjectRule {
 /// Checks the rules of a bucket.
 pub fn check_rules(rules: &[ObjectRule]) -> Result<(), BadObjectRules> {
     let bytes = rules.iter().map(ObjectRule::bytes).sum::<usize>();
-    if rules.is_empty() || rules.len() > MAX_RULES || bytes > MAX_BYTES {
+    let tags = rules.iter().map(|rule| rule.tags.len()).sum::<usize>();
+    if rules.is_empty() || rules.len() > MAX_RULES || tags > MAX_TAGS || bytes > MAX_BYTES {
         return Err(BadObjectRules::Amount);
     }
     let mut ids = HashSet::new();
@@ -279,6 +283,9 @@ mod tests {
         assert_eq!(check_rules(&[]), Err(BadObjectRules::Amount));
         let long = ObjectRule { prefix: "a".repeat(MAX_BYTES), ..days(1) };
         assert_eq!(check_rules(&[long]), Err(BadObjectRules::Amount));
+        let tagged = |count| ObjectRule { tags: vec![("a".to_owned(), String::new()); count], ..days(1) };
+        assert_eq!(check_rules(&[tagged(MAX_TAGS)]), Ok(()));
+        assert_eq!(check_rules(&[tagged(MAX_TAGS + 1)]), Err(BadObjectRules::Amount));
         assert_eq!(check_rules(&[ObjectRule { id: "i".repeat(256), ..days(1) }]), Err(BadObjectRules::LongId));
         assert_eq!(check_rules(&[days(1), days(2)]), Err(BadObjectRules::SameId("r".into())));
         assert_eq!(check_rules(&[rule()]), Err(BadObjectRules::NoAction("r".into())));

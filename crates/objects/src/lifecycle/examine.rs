@@ -129,7 +129,7 @@ fn upload_rows(
     Ok(rows.collect())
 }
 
-/// The keys that rules can apply to: from the smallest of their prefixes to the end of the largest.
+/// The keys that rules can apply to: from the smallest of their prefixes to the last end of one.
 struct KeyRange {
     from: String,
     until: Option<String>,
@@ -139,12 +139,9 @@ impl KeyRange {
     /// Returns the range of the enabled rules that a phase is concerned with; `None` without such rules.
     fn of(rules: &[ObjectRule], concerns: impl Fn(&ObjectRule) -> bool) -> Option<Self> {
         let prefixes = || rules.iter().filter(|rule| rule.enabled && concerns(rule)).map(|rule| rule.prefix.as_str());
-        let (first, last) = (prefixes().min()?, prefixes().max()?);
-        // A prefix that begins with the first one ends before it does.
-        let until = match (successor(first), successor(last)) {
-            (Some(a), Some(b)) if !first.is_empty() => Some(a.max(b)),
-            _ => None,
-        };
-        Some(KeyRange { from: first.to_owned(), until })
+        let from = prefixes().min()?.to_owned();
+        // The keys of a prefix may end after those of a larger one that begins with it. Those of "" have no end.
+        let ends: Option<Vec<String>> = prefixes().map(successor).collect();
+        Some(KeyRange { from, until: ends.and_then(|ends| ends.into_iter().max()) })
     }
 }

@@ -105,7 +105,7 @@ impl Objects {
         let last = self.last_turn().0.lock().clone();
         let read = self.store().read(|tx| -> Result<Option<(OrgId, BucketId)>> {
             let mut org = lifecycle_passes::next_organization(tx, now, &last)?;
-            if org.is_none() {
+            if org.is_none() && !last.is_empty() {
                 org = lifecycle_passes::next_organization(tx, now, "")?;
             }
             let Some(org) = org else { return Ok(None) };
@@ -169,6 +169,40 @@ mod tests {
         ObjectRule { prefix: id.clone(), id, enabled: true, expiry, ..ObjectRule::default() }
     }
 
+    async fn put(objects: &Objects, org: &OrgId, key: &str) {
+        let location = ObjectLocation { org: org.clone(), bucket: "one".to_owned(), key: key.to_owned() };
+        let received = objects.intake(&location, Some(0), Sums::with(None)).await.unwrap().finish().await.unwrap();
+        objects.put(&location, received, Default::default(), Condition::default()).await.unwrap();
+    }
+
+    async fn apply(objects: &Objects, bucket: &BucketId, page: LifecyclePage) -> u64 {
+        let bucket = bucket.clone();
+        objects.write_and_remove(move |tx| apply::apply_page(tx, &bucket, &page)).await.unwrap()
+    }
+
+    /// An object that was written after a page was read is not deleted with the page, even if its rule ends it, too.
+    #[tokio::test]
+    async fn newer_object_is_not_deleted() {
+        let (base, objects) = open().await;
+        let id = bucket(&base, &objects, "o-000000000001", "one", &[]).await;
+        let org: OrgId = "o-000000000001".parse().unwrap();
+        for key in ["replaced", "removed", "same"] {
+            put(&objects, &org, key).await;
+        }
+        let ended = ObjectRule { expiry: Some(Expiry::Date(0)), ..rule("") };
+        objects.set_object_rules(&org, "one", Some(vec![ended])).await.unwrap();
+        let now = objects.clock().now();
+        let page = objects.store().read(|tx| examine::read_page(tx, &id, now)).await.unwrap();
+        assert_eq!(page.candidates.len(), 3);
+        base.clock.advance(Duration::from_millis(1));
+        put(&objects, &org, "replaced").await;
+        objects.delete(&org, "one", "removed").await.unwrap();
+        put(&objects, &org, "removed").await;
+        assert_eq!(apply(&objects, &id, page).await, 1, "only the one that is the same");
+        let query = crate::list::Query { limit: 10, ..Default::default() };
+        assert_eq!(objects.list(&org, "one", &query).await.unwrap().entries.len(), 2);
+    }
+
     /// Organizations take turns, however many buckets one of them has.
     #[tokio::test]
     async fn organizations_take_turns() {
@@ -191,17 +225,12 @@ mod tests {
         let id = bucket(&base, &objects, "o-000000000001", "one", &[""]).await;
         let org: OrgId = "o-000000000001".parse().unwrap();
         for key in ["a", "b"] {
-            let location = ObjectLocation { org: org.clone(), bucket: "one".to_owned(), key: key.to_owned() };
-            let received = objects.intake(&location, Some(0), Sums::with(None)).await.unwrap().finish().await.unwrap();
-            objects.put(&location, received, Default::default(), Condition::default()).await.unwrap();
+            put(&objects, &org, key).await;
         }
         base.clock.advance(3 * DAY);
         let now = objects.clock().now();
         let read = || async { objects.store().read(|tx| examine::read_page(tx, &id, now)).await.unwrap() };
-        let apply = |page: LifecyclePage| {
-            let (objects, id) = (objects.clone(), id.clone());
-            async move { objects.write_and_remove(move |tx| apply::apply_page(tx, &id, &page)).await.unwrap() }
-        };
+        let apply = |page: LifecyclePage| apply(&objects, &id, page);
         let page = read().await;
         assert_eq!(page.candidates.len(), 2);
         objects.set_object_rules(&org, "one", Some(vec![rule("b")])).await.unwrap();

@@ -198,4 +198,19 @@ mod tests {
             assert_eq!(declared(routes), page);
         }
     }
+
+    /// A word that a path has in the place of a name is reserved: an object with that name could not be reached by it.
+    #[test]
+    fn words_in_place_of_names_are_reserved() {
+        use tarn_model::names::{BadName, check_new};
+        let paths = OPEN_ROUTES.iter().chain(SECURED_ROUTES).map(|(_, path)| *path);
+        let words = paths.filter_map(|path| path.strip_prefix("/cluster/").or_else(|| path.strip_prefix("/storage/")));
+        let words = words.filter_map(|rest| rest.split('/').next()).filter(|word| !word.starts_with('{'));
+        let mut count = 0;
+        for word in words {
+            assert!(matches!(check_new(word), Err(BadName::Reserved(_))), "{word} is not in RESERVED");
+            count += 1;
+        }
+        assert!(count > 10, "only {count} words were found");
+    }
 }

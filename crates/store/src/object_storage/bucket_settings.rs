@@ -35,13 +35,6 @@ pub fn get<T: DeserializeOwned>(tx: &mut Tx<'_>, bucket: &BucketId, kind: Settin
     tx.row(sql, &params![bucket, kind.name()], |row| read_value(&row.text()?))
 }
 
-/// Returns a setting of all buckets with this name, whatever organization they belong to.
-pub fn of_name<T: DeserializeOwned>(tx: &mut Tx<'_>, name: &str, kind: SettingKind, limit: u32) -> Result<Vec<T>> {
-    let sql = "select s.value from buckets b join bucket_settings s on s.bucket_id = b.id \
-               where b.name = $1 and s.kind = $2 order by b.id limit $3";
-    tx.rows(sql, &params![name, kind.name(), limit], |row| read_value(&row.text()?))
-}
-
 /// Sets or replaces a setting of a bucket.
 pub fn set<T: Serialize>(tx: &mut Tx<'_>, bucket: &BucketId, kind: SettingKind, value: &T) -> Result<()> {
     let value = serde_json::to_string(value).map_err(|error| Error::Corrupt(error.to_string()))?;

@@ -3,10 +3,10 @@
 use rstest::rstest;
 use tarn_model::Time;
 use tarn_model::buckets::{Bucket, Versioning};
-use tarn_model::ids::{BucketId, ContentId, FileId, VersionId};
+use tarn_model::ids::{BucketId, ContentId, FileId, OrgId, VersionId};
 use tarn_model::objects::{Algorithm, Body, Checksum, Details, Marker, Object, Part, Scope, Upload, Version};
 use tarn_store::testing::DatabaseKind;
-use tarn_store::{Error, accounts, buckets, objects, parts, uploads, versions};
+use tarn_store::{Error, accounts, buckets, lifecycle_passes, objects, parts, uploads, versions};
 
 use crate::support::{World, world};
 
@@ -225,4 +225,35 @@ async fn uploads_and_parts_round_trip(#[values(DatabaseKind::Sqlite, DatabaseKin
     write.await.unwrap();
     let found = world.store.read(|tx| parts::list(tx, &all[0].id, 0, 10)).await.unwrap();
     assert_eq!(found, [made[1].clone(), more[1].clone()], "what is above the last is not kept either");
+}
+
+/// Organizations with a pass to continue take turns, in the order of their ids. Those whose passes wait are skipped.
+#[rstest]
+#[tokio::test(flavor = "multi_thread")]
+async fn organizations_with_due_passes_take_turns(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
+) {
+    let Some(world) = world(database).await else { return };
+    let orgs: Vec<OrgId> = (1..=5).map(|number| format!("o-00000000000{number}").parse().unwrap()).collect();
+    let (waiting, due) = (Time::from_micros(100), Time::from_micros(5));
+    let rows = [(0, waiting), (1, waiting), (1, waiting), (1, due), (2, waiting), (3, due), (3, due), (4, waiting)];
+    let passes: Vec<_> = rows.map(|(org, time)| (BucketId::fresh(&*world.ids), orgs[org].clone(), time)).into();
+    let write = world.store.write(move |tx| -> Result<(), Error> {
+        passes.iter().try_for_each(|(bucket, org, time)| lifecycle_passes::start(tx, bucket, org, *time))
+    });
+    write.await.unwrap();
+    let next = |after: String, now: i64| {
+        let store = &world.store;
+        async move {
+            let now = Time::from_micros(now);
+            store.read(|tx| lifecycle_passes::next_organization(tx, now, &after)).await.unwrap()
+        }
+    };
+    assert_eq!(next(String::new(), 5).await.as_ref(), Some(&orgs[1]));
+    assert_eq!(next(orgs[1].to_string(), 99).await.as_ref(), Some(&orgs[3]));
+    assert_eq!(next(orgs[3].to_string(), 99).await, None);
+    assert_eq!(next(orgs[3].to_string(), 100).await.as_ref(), Some(&orgs[4]));
+    assert_eq!(next(String::new(), 4).await, None);
+    let first = orgs[1].clone();
+    assert!(world.store.read(move |tx| lifecycle_passes::longest_due(tx, &first, due)).await.unwrap().is_some());
 }

@@ -98,12 +98,29 @@ async fn changed_tables_are_refused(
     let Some(changed) = empty(database).await else { return };
     let rows = "insert into migrations (version) values (1), (2);";
     raw(&changed.database, &[TABLE, SPINE, MACHINES, rows, change].concat()).await;
+    let before = names(&changed);
     let refused = open(&changed.database).await.err().unwrap();
     assert!(refused.to_string().contains(why) && refused.to_string().contains("restore a backup"), "{refused}");
     assert!(matches!(refused, Error::Schema(_)), "{refused:?}");
-    let before = names(&changed);
-    assert!(open(&changed.database).await.is_err());
     assert_eq!(names(&changed), before);
+}
+
+/// A migration that fails leaves the database as it was, with none of those before it: when what was in its way is gone,
+/// the database is upgraded.
+#[rstest]
+#[tokio::test(flavor = "multi_thread")]
+async fn failed_migration_changes_nothing(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
+) {
+    let Some(older) = empty(database).await else { return };
+    let rows = "insert into migrations (version) values (1), (2);";
+    let in_the_way = "create view bucket_settings as select 1 as one;";
+    raw(&older.database, &[TABLE, SPINE, MACHINES, rows, in_the_way].concat()).await;
+    let before = names(&older);
+    assert!(open(&older.database).await.is_err());
+    assert_eq!(names(&older), before);
+    raw(&older.database, "drop view bucket_settings").await;
+    drop(open(&older.database).await.unwrap());
 }
 
 /// A database in which another text ran under the number of a migration is refused, as is one of a newer program.

@@ -2,8 +2,9 @@
 //! a response. The rules of the bucket decide.
 //!
 //! A preflight is not signed. Those of signed URLs name an access key, and so the organization whose bucket is meant.
-//! Without it, the rules of every bucket with that name count: this permits only that the browser sends the call, which
-//! is then signed, and whose response the script reads only by the rules of the bucket itself.
+//! Without it no organization is known, and whether a bucket exists is the business of its owner: every such preflight
+//! gets the same response. It permits only that the browser sends the call, which is then signed, and whose response
+//! the script reads only by the rules of the bucket.
 
 use std::sync::Arc;
 
@@ -15,14 +16,17 @@ use http::header::{
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use s3s::{Body, HttpResponse, S3Error, S3Result};
-use tarn_model::cors::{CorsRule, find_rule};
+use tarn_model::cors::{CorsRule, MAX_ASKED_HEADERS, find_rule};
 use tarn_model::ids::OrgId;
 use tarn_store::bucket_settings::SettingKind;
 
 use super::domains::Domains;
 use super::signing;
-use crate::Objects;
 use crate::s3::shared::errors::custom;
+use crate::{Error, Objects, Result};
+
+/// How long a browser may remember the response to a preflight without a key, in seconds. It is always the same.
+const UNKEYED_MAX_AGE: u32 = 3600;
 
 /// A call of a script: its origin, its method, and the bucket that it names.
 pub(in crate::s3) struct ScriptCall {
@@ -95,25 +99,42 @@ pub(in crate::s3) async fn answer_preflight(
     let asked = text(&parts.headers, &ACCESS_CONTROL_REQUEST_HEADERS).unwrap_or_default();
     let names: Vec<String> =
         asked.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect();
-    let candidates: Vec<Vec<CorsRule>> = match signing::key_of_url(parts.uri.query().unwrap_or_default()) {
-        Some(key) => match objects.holder_of(&key).await? {
-            Some(holder) => {
-                objects.setting(&holder.org, &call.bucket, SettingKind::Cors).await.into_iter().flatten().collect()
-            }
-            None => Vec::new(),
-        },
-        None => objects.settings_of_name(&call.bucket, SettingKind::Cors).await?,
+    if names.len() > MAX_ASKED_HEADERS {
+        let message = format!("A preflight names at most {MAX_ASKED_HEADERS} headers.");
+        return Err(custom("BadRequest", StatusCode::BAD_REQUEST, &message));
+    }
+    let headers = match signing::key_of_url(parts.uri.query().unwrap_or_default()) {
+        Some(key) => {
+            let rules = rules_of_key(objects, &key, &call.bucket).await?;
+            call.headers(find_rule(&rules, &call.origin, &call.method, &names).ok_or_else(not_allowed)?)
+        }
+        None => call.headers(&CorsRule {
+            origins: vec![call.origin.clone()],
+            methods: vec![call.method.clone()],
+            max_age: Some(UNKEYED_MAX_AGE),
+            ..CorsRule::default()
+        }),
     };
-    let found = candidates.iter().find_map(|rules| find_rule(rules, &call.origin, &call.method, &names));
-    let rule = found.ok_or_else(not_allowed)?;
     let mut response = HttpResponse::new(Body::empty());
-    *response.headers_mut() = call.headers(rule);
+    *response.headers_mut() = headers;
     if let Ok(names) = HeaderValue::from_str(&names.join(", "))
         && !names.is_empty()
     {
         response.headers_mut().insert(ACCESS_CONTROL_ALLOW_HEADERS, names);
     }
     Ok(response)
+}
+
+/// Returns the rules of the bucket that a key can reach; none where it reaches no such bucket.
+async fn rules_of_key(objects: &Objects, key: &str, bucket: &str) -> Result<Vec<CorsRule>> {
+    let Some(holder) = objects.holder_of(key).await? else {
+        return Ok(Vec::new());
+    };
+    match objects.setting(&holder.org, bucket, SettingKind::Cors).await {
+        Ok(rules) => Ok(rules.unwrap_or_default()),
+        Err(Error::NoSuchBucket) => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
 }
 
 fn not_allowed() -> S3Error {

@@ -130,6 +130,10 @@ fn error_response(error: S3Error) -> Result<HttpResponse, HttpError> {
 
 /// Returns the error for a request that s3s must not see.
 fn find_refusal(parts: &request::Parts) -> Option<S3Error> {
+    // First, because a signature that was changed in any way is a wrong one.
+    if let Some(refusal) = signing::signing_refusal(parts) {
+        return Some(refusal);
+    }
     let has_nul = |text: &str| text.contains("%00");
     let from = parts.headers.get(s3s::header::X_AMZ_COPY_SOURCE).and_then(|value| value.to_str().ok());
     if parts.uri.path_and_query().is_some_and(|all| has_nul(all.as_str())) || from.is_some_and(has_nul) {
@@ -138,7 +142,7 @@ fn find_refusal(parts: &request::Parts) -> Option<S3Error> {
     if parts.method == Method::POST && parts.headers.get(CONTENT_TYPE).is_some_and(is_form) {
         return Some(s3_error!(NotImplemented, "Uploads by forms are not implemented. Use a presigned PUT."));
     }
-    signing::signing_refusal(parts)
+    None
 }
 
 /// Returns whether a content type is that of a form, ignoring case.

@@ -50,7 +50,7 @@ pub(in crate::s3) fn tags_to_set(tags: Vec<(String, String)>) -> TagSet {
 /// Checks the tags of an object or a bucket.
 fn check_tags(tags: &[(String, String)], most: usize) -> S3Result<()> {
     if tags.len() > most {
-        return Err(s3_error!(InvalidTag, "Object tags cannot be greater than {most}"));
+        return Err(s3_error!(InvalidTag, "There are more than {most} tags."));
     }
     for (at, (name, value)) in tags.iter().enumerate() {
         if let Some(character) = name.chars().chain(value.chars()).find(|character| !is_allowed(*character)) {

@@ -79,6 +79,19 @@ async fn rules_delete_objects(#[values(DatabaseKind::Sqlite, DatabaseKind::Postg
     assert_eq!((apply(&world).await, keys(&world).await.len()), (0, 4), "without rules nothing is removed");
 }
 
+/// A rule applies to all keys with its prefix, also where a longer prefix of another rule ends before them.
+#[tokio::test]
+async fn rules_with_nested_prefixes_apply() {
+    let world = world(DatabaseKind::Sqlite).await.unwrap();
+    for key in ["a", "b/1", "bz", "c"] {
+        world.put(key, b"x").await.unwrap();
+    }
+    let rules = ["a", "b", "b/"].map(|prefix| ObjectRule { expiry: Some(Expiry::Days(1)), ..rule(prefix) });
+    set(&world, rules.to_vec()).await;
+    world.clock.advance(3 * DAY);
+    assert_eq!((apply(&world).await, keys(&world).await), (3, vec!["c".to_owned()]));
+}
+
 /// Old versions are removed except the newest of them, and delete markers that hide nothing.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
@@ -152,6 +165,27 @@ async fn rules_abort_uploads() {
     assert_eq!(apply(&world).await, 2);
     let query = Query { limit: 1000, ..Query::default() };
     assert_eq!(world.objects.list_uploads(&world.org, "first", &query, None).await.unwrap().entries.len(), 1);
+}
+
+/// A pass continues among the versions of one key and among the uploads of one key, of which a page has only some.
+#[tokio::test]
+async fn pages_end_within_a_key() {
+    let world = world(DatabaseKind::Sqlite).await.unwrap();
+    world.objects.set_versioning(&world.org, "first", Versioning::Enabled).await.unwrap();
+    for _ in 0..520 {
+        world.put("k", b"x").await.unwrap();
+    }
+    let location = world.location("k");
+    let begin = || world.objects.begin_upload(&location, Details::default(), None);
+    for begun in futures::future::join_all((0..520).map(|_| begin())).await {
+        begun.unwrap();
+    }
+    let old_versions = Some(OldVersions { days: 1, kept: 3 });
+    set(&world, vec![ObjectRule { old_versions, abort_days: Some(1), ..rule("k") }]).await;
+    assert_eq!(apply(&world).await, 0);
+    world.clock.advance(3 * DAY);
+    assert_eq!(apply(&world).await, 519 - 3 + 520);
+    assert_eq!(apply(&world).await, 0);
 }
 
 /// A pass continues over many pages, and begins again with the rules that were set meanwhile.

@@ -77,6 +77,33 @@ async fn presigned_url_opens_only_its_object() {
     assert_refused(&eternal, 400, "AuthorizationQueryParametersError");
 }
 
+/// A header that is not signed cannot be added to a signed call, however the list of signed headers is disguised.
+#[tokio::test]
+async fn unsigned_header_cannot_be_added() {
+    let harness = Harness::new(DatabaseKind::Sqlite).await.unwrap();
+    harness.bucket("photos").await;
+    harness.put("photos", "secret", "hidden").await;
+    for region in ["us-east-1", "eu.west"] {
+        for (from, to) in [
+            ("", ""),
+            ("AWS4-HMAC-SHA256 ", "AWS4-HMAC-SHA256SignedHeaders=host;x-amz-copy-source, "),
+            ("AWS4-HMAC-SHA256 ", "SignedHeaders=host;x-amz-copy-source, "),
+            ("AWS4-HMAC-SHA256 ", "AWS4-HMAC-SHA256\u{e9} "),
+            ("SignedHeaders=", "SignedHeaders=X-Amz-Copy-Source;"),
+        ] {
+            let mut put = harness.call("PUT", "/photos/a");
+            put.signer.region = region.to_owned();
+            let (put, _) = put.sign("UNSIGNED-PAYLOAD");
+            let (_, signed) = put.headers.iter().find(|(name, _)| name == "authorization").unwrap();
+            let disguised = signed.replacen(from, to, 1);
+            let put = put.header("authorization", &disguised).header("x-amz-copy-source", "/photos/secret");
+            let refused = put.send_unchanged().await;
+            assert!([400, 403].contains(&refused.status), "{to}: {} {}", refused.status, refused.text());
+        }
+    }
+    assert_refused(&harness.get("photos", "a").await, 404, "NoSuchKey");
+}
+
 /// A presigned URL whose signature was changed in any way is refused as a wrong one.
 #[tokio::test]
 async fn altered_signature_of_url_is_forbidden() {
@@ -95,6 +122,7 @@ async fn altered_signature_of_url_is_forbidden() {
         signature.to_ascii_uppercase() + "A",
         "z".repeat(64),
         "%ff".to_owned(),
+        format!("{signature}%00"),
     ] {
         let mut call = url();
         call.query = format!("{start}&X-Amz-Signature={altered}");

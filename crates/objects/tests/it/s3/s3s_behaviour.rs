@@ -38,6 +38,9 @@
 //!     [`shortened_signature_is_malformed`].
 //! 26. The ETag of GetObjectAttributes has quotes (`ingress/responses.rs`): `multipart::part_checksums_combine` tests
 //!     that ours has none.
+//! 27. The algorithm in the header may be any word, and the names of signed headers that are not there, as all with
+//!     capitals, are left out (`ingress/signing/authorization.rs`): [`disguised_headers_are_accepted`]. That ours refuses
+//!     them: `authorization::unsigned_header_cannot_be_added`.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -293,6 +296,23 @@ async fn unsigned_headers_are_accepted() {
     let call = harness().await.call("PUT", "/photos/a").presigned(60).header("x-amz-copy-source", "/photos/secret");
     assert_eq!(send(&backend, call, Body::empty()).await.status, 200);
     assert!(backend.noted().contains("copy: "), "{}", backend.noted());
+}
+
+#[tokio::test]
+async fn disguised_headers_are_accepted() {
+    for (from, to) in [
+        ("AWS4-HMAC-SHA256", "SignedHeaders=x-amz-copy-source,"),
+        ("AWS4-HMAC-SHA256", "\u{e9}"),
+        ("SignedHeaders=", "SignedHeaders=X-Amz-Copy-Source;"),
+    ] {
+        let backend = Backend::default();
+        let call = harness().await.call("PUT", "/photos/a").header("content-length", "0").sign(UNSIGNED).0;
+        let authorization = &call.headers.iter().find(|(name, _)| name == "authorization").unwrap().1;
+        let disguised = authorization.replacen(from, to, 1);
+        let call = call.header("authorization", &disguised).header("x-amz-copy-source", "/photos/secret");
+        assert_eq!(send(&backend, call, Body::empty()).await.status, 200);
+        assert!(backend.noted().contains("copy: "), "{}", backend.noted());
+    }
 }
 
 #[tokio::test]

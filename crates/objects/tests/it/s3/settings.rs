@@ -3,7 +3,7 @@
 use rstest::rstest;
 use tarn_store::testing::DatabaseKind;
 
-use crate::s3::harness::{Call, Harness, Response, assert_refused};
+use crate::s3::harness::{Call, HOST, Harness, Response, assert_refused};
 
 async fn set(harness: &Harness, what: &str, body: &str) -> Response {
     harness.call("PUT", &format!("/photos?{what}")).body(body).send().await
@@ -73,7 +73,7 @@ async fn cors_rules_are_put_read_and_removed() {
     assert_refused(&get(&harness, "cors").await, 404, "NoSuchCORSConfiguration");
 }
 
-/// A preflight is allowed by the rules of the bucket: that of the key in a URL, or any of its name.
+/// A preflight of a signed URL is allowed by the rules of the bucket that the key in the URL can reach.
 #[tokio::test]
 async fn preflights_follow_rules() {
     let harness = Harness::new(DatabaseKind::Sqlite).await.unwrap();
@@ -103,17 +103,47 @@ async fn preflights_follow_rules() {
         assert_refused(&refused, 403, "AccessForbidden");
         assert_eq!(refused.header("access-control-allow-origin"), None);
     }
-    let everyone = preflight(harness.call("GET", "/photos/a"), "https://any.net", "HEAD", "").send_unchanged().await;
+    let everyone = preflight(url("HEAD"), "https://any.net", "HEAD", "").send_unchanged().await;
     assert_eq!((everyone.status, everyone.header("access-control-allow-origin")), (200, Some("*")));
     let old = harness.call("GET", "/photos/a").presigned_by_old_version(4_000_000_000);
     assert_eq!(preflight(old, ours, "GET", "").send_unchanged().await.status, 200);
-    let hosted = harness.call("GET", "/a").header("host", "photos.s3.example.org");
+    let hosted = harness.call("GET", "/a").header("host", "photos.s3.example.org").presigned(60);
     assert_eq!(preflight(hosted, ours, "GET", "").send_unchanged().await.status, 200);
     let other = harness.other().await;
     let foreign = harness.call("GET", "/photos/a").signed_by(&other).presigned(60);
     assert_refused(&preflight(foreign, ours, "GET", "").send_unchanged().await, 403, "AccessForbidden");
+    let long = vec!["x-amz-date"; 101].join(",");
+    assert_refused(&preflight(url("GET"), ours, "GET", &long).send_unchanged().await, 400, "BadRequest");
     let vague = Call { method: "OPTIONS".to_owned(), ..harness.call("GET", "/photos/a") }.send_unchanged().await;
     assert_refused(&vague, 400, "BadRequest");
+}
+
+/// A preflight without a key gets the same response whatever buckets exist, so it tells nothing about those of others,
+/// and the rules of others do not change it. A script reads the response to its call by the rules of the bucket only.
+#[tokio::test]
+async fn preflights_without_key_tell_nothing() {
+    let harness = Harness::new(DatabaseKind::Sqlite).await.unwrap();
+    harness.bucket("photos").await;
+    let answers = || async {
+        let mut seen = Vec::new();
+        for (path, host) in [("/photos/a", HOST), ("/absent/a", HOST), ("/", HOST), ("/a", "photos.s3.example.org")] {
+            let call = harness.call("GET", path).header("host", host);
+            let answer =
+                preflight(call, "https://evil.org", "DELETE", "authorization, x-amz-date").send_unchanged().await;
+            let names =
+                ["origin", "methods", "headers", "credentials"].map(|name| format!("access-control-allow-{name}"));
+            let names =
+                names.iter().map(String::as_str).chain(["access-control-max-age", "access-control-expose-headers"]);
+            let headers: Vec<_> = names.map(|name| answer.header(name).map(str::to_owned)).collect();
+            seen.push((answer.status, headers, answer.text()));
+        }
+        seen
+    };
+    let before = answers().await;
+    assert_eq!(before[0].0, 200, "the call itself will be signed");
+    assert!(before.iter().all(|answer| *answer == before[0]), "{before:?}");
+    assert_eq!(set(&harness, "cors", CORS).await.status, 200);
+    assert_eq!(answers().await, before);
 }
 
 /// A script may read the responses that a rule of the bucket allows, errors as well.

@@ -3,6 +3,7 @@
 //! Without this check, the holder of a presigned URL for a put could add `x-amz-copy-source` and so read an object that
 //! the URL does not grant.
 
+mod authorization;
 mod canonical;
 mod chunk_signatures;
 mod old_urls;
@@ -18,6 +19,7 @@ pub(in crate::s3) use old_urls::move_headers_from_query;
 pub(in crate::s3) use resign::resign;
 
 use crate::s3::shared::errors::custom;
+use authorization::{Authorization, Credential};
 
 /// The maximum validity of a presigned URL: a week.
 const MAX_EXPIRES: u64 = 7 * 24 * 3600;
@@ -28,7 +30,6 @@ const COVERED: [&str; 2] = ["x-amz-date", "x-amz-content-sha256"];
 /// Returns the error for a request that is refused before its signature is checked.
 pub(in crate::s3) fn signing_refusal(parts: &Parts) -> Option<S3Error> {
     let headers = &parts.headers;
-    let authorization = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
     let query = parts.uri.query().unwrap_or_default();
     // s3s would read an escaped name differently from this check.
     if query.split('&').any(|pair| pair.split('=').next().is_some_and(|name| name.contains('%'))) {
@@ -41,7 +42,7 @@ pub(in crate::s3) fn signing_refusal(parts: &Parts) -> Option<S3Error> {
     if old_urls::is_signed_by_old_version(query) {
         return old_urls::old_url_refusal(parts);
     }
-    if authorization.is_some_and(|value| value.starts_with("AWS ")) {
+    if headers.get(AUTHORIZATION).is_some_and(|value| value.as_bytes().starts_with(b"AWS ")) {
         return Some(s3_error!(
             InvalidRequest,
             "The authorization mechanism you have provided is not supported. Please use AWS4-HMAC-SHA256."
@@ -50,15 +51,15 @@ pub(in crate::s3) fn signing_refusal(parts: &Parts) -> Option<S3Error> {
     if !is_intact(query) {
         return Some(s3_error!(SignatureDoesNotMatch));
     }
-    if let Some(service) = authorization.and_then(header_credential).and_then(scope_service).filter(is_other_service) {
+    let authorization = Authorization::of(headers);
+    if let Some(service) = authorization.as_ref().map(|found| found.credential.service).filter(is_other_service) {
         return Some(s3_error!(
             AuthorizationHeaderMalformed,
             "The authorization header is malformed; incorrect service '{service}'. This endpoint belongs to 's3'."
         ));
     }
-    let credential =
-        parameter_value(query, "X-Amz-Credential").map(|value| value.replace("%2F", "/").replace("%2f", "/"));
-    if credential.as_deref().and_then(scope_service).is_some_and(|service| is_other_service(&service)) {
+    let credential = decoded_value(query, "X-Amz-Credential");
+    if credential.as_deref().and_then(Credential::parse).is_some_and(|found| is_other_service(&found.service)) {
         let message = "X-Amz-Credential is malformed; incorrect service. This endpoint belongs to 's3'.";
         return Some(custom("AuthorizationQueryParametersError", StatusCode::BAD_REQUEST, message));
     }
@@ -69,13 +70,21 @@ pub(in crate::s3) fn signing_refusal(parts: &Parts) -> Option<S3Error> {
     }
     let presigned =
         parameter_value(query, "X-Amz-SignedHeaders").map(|list| list.replace("%3B", ";").replace("%3b", ";"));
-    let signed = match (&presigned, authorization) {
+    let signed = match (&presigned, &authorization) {
         (Some(list), _) => list.as_str(),
-        (None, Some(value)) => value.split_once("SignedHeaders=")?.1.split([',', ' ']).next().unwrap_or_default(),
+        (None, Some(found)) => found.signed_headers,
+        (None, None) if headers.contains_key(AUTHORIZATION) => {
+            return Some(s3_error!(
+                AuthorizationHeaderMalformed,
+                "The authorization header is malformed. It has the form: AWS4-HMAC-SHA256 \
+                 Credential=KEY/DAY/REGION/s3/aws4_request, SignedHeaders=NAMES, Signature=HEX"
+            ));
+        }
         // An unsigned request is refused later.
         (None, None) => return None,
     };
-    let is_signed = |name: &str| signed.split(';').any(|one| one.eq_ignore_ascii_case(name));
+    // s3s finds only names in lower case, and leaves others out of the check.
+    let is_signed = |name: &str| signed.split(';').any(|one| one == name);
     let needed = |name: &str| name.starts_with("x-amz-") && !COVERED.contains(&name);
     let missing = headers.keys().map(|name| name.as_str()).find(|name| needed(name) && !is_signed(name));
     match missing {
@@ -101,20 +110,6 @@ fn is_intact(query: &str) -> bool {
     }
 }
 
-/// Returns the credential of the header, where s3s looks for it: after the first word.
-fn header_credential(authorization: &str) -> Option<&str> {
-    let (_, rest) = authorization.split_once(char::is_whitespace)?;
-    rest.trim_start().strip_prefix("Credential=")?.split(',').next()
-}
-
-/// Returns the service in a credential, which is a key, a day, a region, a service and a constant. Others are refused
-/// by s3s.
-fn scope_service(credential: &str) -> Option<&str> {
-    let mut parts = credential.split('/');
-    let service = parts.nth(3)?;
-    (parts.next().is_some() && parts.next().is_none()).then_some(service)
-}
-
 /// s3s accepts signatures for another service, too.
 fn is_other_service(service: &&str) -> bool {
     *service != "s3"
@@ -122,10 +117,15 @@ fn is_other_service(service: &&str) -> bool {
 
 /// Returns the access key in the query of a signed URL. Nothing is verified.
 pub(in crate::s3) fn key_of_url(query: &str) -> Option<String> {
+    let credential = decoded_value(query, "X-Amz-Credential");
+    let key = credential.as_deref().and_then(|credential| credential.split('/').next()).map(str::to_owned);
+    key.or_else(|| decoded_value(query, "AWSAccessKeyId"))
+}
+
+/// Returns the value of a query parameter as s3s reads it.
+fn decoded_value(query: &str, name: &str) -> Option<String> {
     let pairs: Vec<(String, String)> = serde_urlencoded::from_str(query).unwrap_or_default();
-    let value = |wanted: &str| pairs.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.as_str());
-    let credential = value("X-Amz-Credential").and_then(|credential| credential.split('/').next());
-    credential.or_else(|| value("AWSAccessKeyId")).map(str::to_owned)
+    pairs.into_iter().find(|(known, _)| known == name).map(|(_, value)| value)
 }
 
 /// Returns whether a query has a parameter with this name, with a value or without.
@@ -154,7 +154,8 @@ mod tests {
     /// Headers that change the meaning of a call must be signed.
     #[test]
     fn amz_headers_must_be_signed() {
-        let signed = "AWS4-HMAC-SHA256 Credential=a/b, SignedHeaders=host;x-amz-date;x-amz-meta-a, Signature=00";
+        let signed = "AWS4-HMAC-SHA256 Credential=a/20261118/global/s3/aws4_request, \
+                      SignedHeaders=host;x-amz-date;x-amz-meta-a, Signature=00";
         assert_eq!(
             code(&[("authorization", signed), ("x-amz-date", "d"), ("x-amz-meta-a", "1"), ("range", "r")], None),
             None
@@ -188,8 +189,8 @@ mod tests {
                 format!("X-Amz-SignedHeaders=host&X-Amz-Credential=a%2F20261118%2fglobal%2F{service}/aws4_request");
             code(&[], Some(&query))
         };
-        assert_eq!(query("s3"), None);
-        for service in ["sts", "st%73", "s%33"] {
+        assert_eq!((query("s3"), query("s%33")), (None, None));
+        for service in ["sts", "st%73", "sts%2Faws4%5Frequest&x="] {
             assert_eq!(query(service).as_deref(), Some("AuthorizationQueryParametersError"), "{service}");
         }
     }

@@ -9,6 +9,7 @@ use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Uri, Version};
 
+use super::authorization::{Authorization, Credential};
 use super::canonical::{Canonical, SIGNATURE, SigningKey, encode_query, escape, unescape};
 use super::chunk_signatures::ChunkKeys;
 use crate::s3::REGION;
@@ -67,20 +68,17 @@ impl Signed {
         let signature = value(SIGNATURE)?;
         let headers = value("X-Amz-SignedHeaders")?.split(';').map(str::to_owned).collect();
         let (time, payload) = (value("X-Amz-Date")?, UNSIGNED.to_owned());
-        let (access_key, day, region) = split_credential(&value("X-Amz-Credential")?)?;
+        let (access_key, day, region) = scope_of_s3(&Credential::parse(&value("X-Amz-Credential")?)?)?;
         Some(Signed { in_query: true, access_key, day, region, time, headers, signature, payload })
     }
 
     fn of_header(all: &HeaderMap) -> Option<Self> {
-        let text = |name: &str| all.get(name).and_then(|value| value.to_str().ok());
-        let rest = text("authorization")?.strip_prefix("AWS4-HMAC-SHA256")?.trim_start();
-        let (credential, rest) = rest.strip_prefix("Credential=")?.split_once(',')?;
-        let (headers, rest) = rest.trim_start().strip_prefix("SignedHeaders=")?.split_once(',')?;
-        let signature = rest.trim().strip_prefix("Signature=")?.to_owned();
-        let mut headers: Vec<String> = headers.split(';').map(str::to_owned).collect();
+        let text = |name: &str| all.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
+        let Authorization { credential, signed_headers, signature } = Authorization::of(all)?;
+        let mut headers: Vec<String> = signed_headers.split(';').map(str::to_owned).collect();
         headers.sort_unstable();
-        let (time, payload) = (text("x-amz-date")?.to_owned(), text("x-amz-content-sha256")?.to_owned());
-        let (access_key, day, region) = split_credential(credential)?;
+        let (time, payload) = (text("x-amz-date")?, text("x-amz-content-sha256")?);
+        let ((access_key, day, region), signature) = (scope_of_s3(&credential)?, signature.to_owned());
         Some(Signed { in_query: false, access_key, day, region, time, headers, signature, payload })
     }
 
@@ -145,13 +143,10 @@ impl Signed {
     }
 }
 
-/// Splits a credential into the access key, the day and the region.
-fn split_credential(credential: &str) -> Option<(String, String, String)> {
-    let parts: Vec<&str> = credential.split('/').collect();
-    match parts[..] {
-        [key, day, region, "s3", "aws4_request"] => Some((key.to_owned(), day.to_owned(), region.to_owned())),
-        _ => None,
-    }
+/// Returns the access key, the day and the region of a credential.
+fn scope_of_s3(credential: &Credential<'_>) -> Option<(String, String, String)> {
+    let Credential { access_key, day, region, service } = credential;
+    (*service == "s3").then(|| ((*access_key).to_owned(), (*day).to_owned(), (*region).to_owned()))
 }
 
 fn is_known_to_s3s(region: &str) -> bool {
