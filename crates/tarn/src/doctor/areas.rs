@@ -190,6 +190,7 @@ pub(super) const AREAS: [Area; 17] = [
             "drift.volumes",
             "drift.leftovers",
             "drift.promises",
+            "drift.counts",
             "drift.requests",
             "drift.jobs",
         ],
