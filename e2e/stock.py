@@ -36,6 +36,8 @@ class StockClient:
         lines = [line for line in done.stdout.splitlines() if not line.startswith("* ")]
         said = ClientResult(done.returncode, "\n".join(lines), "" if loud and done.returncode == 0 else done.stderr)
         (check_refusal if refused else check_success)(said)
+        # It sends no key that the engine does not know, which every message would mention.
+        assert "unknown key" not in said.text, said
         # A refusal without a key proves nothing about a command.
         if with_key:
             self.shown.add((command_of(arguments), "refused" if refused else "works"))

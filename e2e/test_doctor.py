@@ -26,6 +26,7 @@ def test_healthy_engine_is_ok(server):
     report.expect_level("ok", "engine.answers", "engine.version", "engine.clock", "database.opens", "database.schema")
     report.expect_level("ok", "database.integrity", "database.master_key", "keys.data", "keys.secret")
     report.expect_level("ok", "ports.api", "ports.s3", "drift.instances", "drift.volumes", "drift.requests", "drift.jobs")
+    report.expect_level("ok", "drift.counts")
     # The key is still in its file: the doctor says how to save it.
     report.expect_level("note", "keys.admin")
     assert f"process {server.process.pid}" in report.found["ports.api"]["found"]
@@ -82,6 +83,24 @@ def test_stopped_engine_database_is_checked(tmp_path):
     report.expect_level("ok", "database.opens", "database.integrity", "database.master_key", "ports.api", "drift.instances")
     report.expect_level("note", "engine.answers")
     assert files(server.data) == before
+
+
+def test_wrong_counts_are_found_and_corrected(tmp_path):
+    """Counts that differ from what exists are a failure, and the next start of the engine corrects them."""
+    with Server(tmp_path / "data") as server:
+        server.finish(server.call("POST", "/storage/create", json={"name": "v", "size": 7}, expect=202).json()["request_id"])
+        server.stop()
+        with sqlite3.connect(server.data / "tarn.db") as database:
+            database.execute("update usage_counters set volumes = 5")
+        report = doctor(*server.command[2:])
+        report.expect_level("failure", "drift.counts")
+        assert "volumes by 4" in report.found["drift.counts"]["found"]
+        server.start()
+        me = server.call("GET", "/me", expect=200).json()
+        assert (me["volumes"], me["used"]["volume_gb"]) == (1, 7)
+        assert "counts in the database were wrong" in server.output()
+        doctor_of_engine(server).expect_level("ok", "drift.counts")
+        server.stop()
 
 
 def test_killed_engine_wal_is_read(tmp_path):

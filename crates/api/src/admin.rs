@@ -6,6 +6,7 @@ use utoipa::ToSchema;
 
 /// Request body for POST /admin/user/create.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct AdminUserCreateRequest {
     /// E-mail address, unique on this engine.
     #[schema(max_length = 254)]
@@ -64,6 +65,7 @@ pub struct AdminUserListResponse {
 
 /// Request body for POST /admin/key/create.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct AdminKeyCreateRequest {
     /// ID of the user who gets the key.
     pub user_id: String,
@@ -110,6 +112,7 @@ pub struct AdminKeyListResponse {
 
 /// Request body for POST /admin/grant.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct AdminGrantRequest {
     /// ID of the user or organization.
     pub to: String,
@@ -233,6 +236,7 @@ pub struct AdminLimitsListResponse {
 /// Request body for PATCH /admin/limits/{scope}; absent fields stay unchanged, and null restores the default of the
 /// configuration.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct AdminLimitsPatch {
     /// Nodes of clusters.
     #[serde(default, skip_serializing_if = "Edit::is_keep")]

@@ -125,6 +125,7 @@ pub struct HostInfoResponse {
 
 /// Request body for POST /admin/host/drain and POST /admin/gpu/drain/{gpu_id}.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct DrainRequest {
     /// The reason, shown to the owners of waiting claims.
     #[schema(max_length = 200)]

@@ -18,6 +18,7 @@ pub struct JobInitResponse {
 
 /// Request body for POST /job/create.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct JobCreateRequest {
     /// The text of the job file, in TOML.
     #[schema(min_length = 1, max_length = 262144)]

@@ -56,6 +56,7 @@ pub struct S3KeyListResponse {
 
 /// Request body for POST /object-storage/keys/create.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct S3KeyCreateRequest {
     /// A name for the key; it is generated when absent.
     #[schema(max_length = 100)]

@@ -38,6 +38,7 @@ pub struct SSHKeyChallengeResponse {
 
 /// Request body for POST /user/ssh-key/prove/{key_id}.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct SSHKeyProveRequest {
     /// The challenge that was signed.
     #[schema(max_length = 256)]

@@ -1,4 +1,4 @@
-//! Compares the database with the host. After a crash at any step they must agree.
+//! Compares the database with the host, and its counts with its rows. After a crash at any step they must agree.
 //!
 //! Objects that an open request is changing are left out: that request will settle them.
 
@@ -8,6 +8,7 @@ use tarn_driver::{Observed, ObservedInstance, ObservedVolume};
 use tarn_model::ids::{InstanceId, VolumeId};
 use tarn_model::lifecycle::State;
 use tarn_model::storage::{Volume, VolumeRemains, VolumeState};
+use tarn_store::counts::{self, Miscount};
 use tarn_store::instances::Claimed;
 use tarn_store::{Store, instances, storage};
 
@@ -37,6 +38,17 @@ impl fmt::Display for Difference {
             Difference::UnknownVolume(id) => write!(f, "{id} exists and has no row"),
         }
     }
+}
+
+/// Returns the counts of what exists, and the balances, that differ from the rows that they count. They are changed in
+/// the transactions that change these rows, so there are none at any time.
+pub async fn miscounts(store: &Store) -> Result<Vec<Miscount>> {
+    store.read(counts::miscounts).await.map_err(|error: tarn_store::Error| Error::from(error))
+}
+
+/// Corrects wrong counts, and returns them.
+pub async fn correct_miscounts(store: &Store) -> Result<Vec<Miscount>> {
+    store.write(counts::correct).await.map_err(|error: tarn_store::Error| Error::from(error))
 }
 
 /// Returns every difference. Call this after observing the host: what was created in between is busy or has a row. An

@@ -27,7 +27,7 @@ pub use listing::{Listing, OwnerFilter};
 pub use object_storage::{
     accounts, bucket_settings, buckets, lifecycle_passes, objects, parts, s3_keys, uploads, versions,
 };
-pub use organizations::{ledger, limits, ssh_keys, usage, users};
+pub use organizations::{counts, ledger, limits, ssh_keys, usage, users};
 pub use store::{Database, Store, Tx};
 pub use workflow::{events, idempotency, line, requests};
 

@@ -51,6 +51,22 @@ pub fn move_user(tx: &mut Tx<'_>, user: &UserId, org: Option<&OrgId>) -> Result<
     tx.execute_guarded("update users set org_id = $1 where id = $2", &params![org.cloned(), user])
 }
 
+/// Hides the tables whose rows are more the more an organization has, so that every statement fails that reads one.
+pub fn hide_tables_of_what_exists(tx: &mut Tx<'_>) -> Result<()> {
+    for sql in [
+        "alter table clusters rename to hidden_clusters",
+        "alter table instances rename to hidden_instances",
+        "alter table volumes rename to hidden_volumes",
+        "alter table requests rename to hidden_requests",
+        "alter table jobs rename to hidden_jobs",
+        "alter table objects rename to hidden_objects",
+        "alter table ledger_entries rename to hidden_entries",
+    ] {
+        tx.run(sql, &[])?;
+    }
+    Ok(())
+}
+
 /// A database that is dropped with this value.
 pub struct Fresh {
     pub database: Database,

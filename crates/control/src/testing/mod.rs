@@ -198,11 +198,13 @@ impl World {
         requests::info(&self.control, &self.caller, id.as_str()).await.unwrap()
     }
 
-    /// The database and the world file of the fake driver must agree.
+    /// The database and the world file of the fake driver must agree, and the counts with the rows.
     pub async fn assert_agreement(&self, context: &str) {
         let seen = read_world(self.fresh.dir.path()).unwrap();
         let differences = audit::differences(&self.store, &seen).await.unwrap();
         assert!(differences.is_empty(), "{context}: {differences:#?}");
+        let miscounts = audit::miscounts(&self.store).await.unwrap();
+        assert!(miscounts.is_empty(), "{context}: {miscounts:#?}");
     }
 
     /// Advances the clock.

@@ -71,6 +71,17 @@ impl HelperProcess {
         (self.child, self.input, self.output)
     }
 
+    /// Kills a helper that may not end, because it waits for something that cannot be interrupted.
+    pub(super) fn kill(&mut self) {
+        // It may have ended meanwhile.
+        let _sent = self.child.start_kill();
+    }
+
+    /// Returns whether a killed helper has ended.
+    pub(super) fn has_ended(&mut self) -> bool {
+        !matches!(self.child.try_wait(), Ok(None))
+    }
+
     /// Waits for a helper that has done its work and exits by itself; kills any other.
     pub(super) async fn finish(mut self, done: bool) {
         drop(self.input);

@@ -21,6 +21,7 @@ use crate::local::host::paths::InstallationPaths;
 use crate::local::host_image::Private;
 use crate::local::images::Images;
 use crate::local::instance::record::Record;
+use crate::local::lxcfs::Lxcfs;
 use crate::local::network::Network;
 use crate::local::protections::Protections;
 use crate::local::volumes::Volumes;
@@ -44,6 +45,7 @@ pub(super) struct LocalHost {
     pub(super) disks: DiskSource,
     pub(super) images: Arc<Images>,
     pub(super) protections: Protections,
+    pub(super) lxcfs: Lxcfs,
     /// Held while the first instance of a cluster, or of the host, is created, and while the last one is removed.
     pub(super) shared_resources: tokio::sync::Mutex<()>,
     pub(super) helper_permits: Semaphore,
@@ -71,13 +73,19 @@ impl LocalHost {
 
     /// Serializes the changing operations on one instance or one volume.
     pub(super) async fn lock(&self, id: &(impl Display + Sync)) -> OwnedMutexGuard<()> {
-        let lock = {
-            let mut locks = self.locks.lock();
-            // Unused locks are dropped so that the map does not grow without bound.
-            locks.retain(|_, lock| Arc::strong_count(lock) > 1);
-            locks.entry(id.to_string()).or_default().clone()
-        };
-        lock.lock_owned().await
+        self.lock_of(id).lock_owned().await
+    }
+
+    /// The same, unless an operation is under way.
+    pub(super) fn try_lock(&self, id: &(impl Display + Sync)) -> Option<OwnedMutexGuard<()>> {
+        self.lock_of(id).try_lock_owned().ok()
+    }
+
+    fn lock_of(&self, id: &(impl Display + Sync)) -> Arc<tokio::sync::Mutex<()>> {
+        let mut locks = self.locks.lock();
+        // Unused locks are dropped so that the map does not grow without bound.
+        locks.retain(|_, lock| Arc::strong_count(lock) > 1);
+        locks.entry(id.to_string()).or_default().clone()
     }
 
     /// Stores the record of an instance on disk and in memory.

@@ -8,8 +8,8 @@
 //! Start reading at [`LocalDriver`], then `instance`. `helper_process` talks to the [`helper`] process,
 //! which builds an instance from the `host_image` or from container `images`, and from a `disk`;
 //! [`network`] connects it. `volumes` are files in a pool of their own and outlive instances; `volume_users` finds the
-//! processes that use one. `gpus` tracks which instance owns which GPU and what it needs to use it. `host` is
-//! everything else the driver uses of the operating system.
+//! processes that use one. `lxcfs` shows instances their own share of the host. `gpus` tracks which instance owns which
+//! GPU and what it needs to use it. `host` is everything else the driver uses of the operating system.
 
 mod capabilities;
 mod disk;
@@ -23,6 +23,7 @@ mod images;
 mod installation;
 mod instance;
 mod local_host;
+mod lxcfs;
 pub mod network;
 mod open;
 mod protections;
@@ -67,6 +68,17 @@ impl LocalDriver {
     /// The id that marks everything of this installation on the host.
     pub fn installation(&self) -> &str {
         &self.host.paths.installation
+    }
+}
+
+impl LocalDriver {
+    async fn restore_network(&self) -> Result<(), Error> {
+        // Without instances, the shared network resources are removed and stay removed.
+        let _guard = self.host.shared_resources.lock().await;
+        if self.host.records().is_empty() {
+            return Ok(());
+        }
+        self.host.network.restore_isolation().await
     }
 }
 
@@ -163,12 +175,9 @@ impl Driver for LocalDriver {
 
     async fn restore_isolation(&self) -> Result<(), Error> {
         self.host.private_paths.again();
-        // Without instances, the shared network resources are removed and stay removed.
-        let _guard = self.host.shared_resources.lock().await;
-        if self.host.records().is_empty() {
-            return Ok(());
-        }
-        self.host.network.restore_isolation().await
+        let restored = self.restore_network().await;
+        lxcfs::restore_files(&self.host).await;
+        restored
     }
 
     async fn observe_instance(&self, id: &InstanceId) -> Result<Option<ObservedInstance>, Error> {

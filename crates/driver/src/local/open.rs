@@ -21,6 +21,7 @@ use crate::local::images::{ImageSettings, Images};
 use crate::local::instance::record::Record;
 use crate::local::instance::{launch, remove};
 use crate::local::local_host::{LocalHost, MAX_HELPERS, blocking, failed};
+use crate::local::lxcfs::Lxcfs;
 use crate::local::network::{Network, Prefix};
 use crate::local::settings::LocalSettings;
 use crate::local::volumes::{self, Volumes};
@@ -59,6 +60,7 @@ pub(super) async fn open_local_host(settings: LocalSettings) -> Result<LocalHost
         disks,
         images: Arc::new(images),
         protections,
+        lxcfs: Lxcfs::new(settings.lxcfs),
         shared_resources: tokio::sync::Mutex::default(),
         helper_permits: Semaphore::new(MAX_HELPERS),
         private_paths: Private::new(),

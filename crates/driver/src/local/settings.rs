@@ -29,6 +29,8 @@ pub struct LocalSettings {
     pub disk_bytes: Option<u64>,
     /// The protections around instances; all of them except in tests.
     pub protections: Protections,
+    /// Where lxcfs is mounted, if it is; `None` if instances are to see the whole host in any case.
+    pub lxcfs: Option<PathBuf>,
     /// Which other networks instances may reach.
     pub policy: Policy,
     /// Container images: how much of them may be cached, and their registries.

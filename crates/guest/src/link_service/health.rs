@@ -6,11 +6,8 @@ use tarn_link::Health;
 
 /// Reads the health of the instance.
 pub(super) fn read_health(uptime: Duration, sessions: u32) -> Health {
-    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    let mut load_milli = [0; 3];
-    for (milli, text) in load_milli.iter_mut().zip(load.split(' ')) {
-        *milli = parse_load(text).unwrap_or(0);
-    }
+    // Not from `/proc/loadavg`: that may be a file of lxcfs, which may hang, and then this process would.
+    let load_milli = rustix::system::sysinfo().loads.map(load_to_milli);
     let is_process = |name: &std::ffi::OsStr| name.as_encoded_bytes().iter().all(u8::is_ascii_digit);
     let processes = std::fs::read_dir("/proc")
         .map(|entries| entries.flatten().filter(|entry| is_process(&entry.file_name())).count())
@@ -24,22 +21,18 @@ pub(super) fn read_health(uptime: Duration, sessions: u32) -> Health {
     }
 }
 
-/// Parses a load average into thousandths: `1.25` is 1250.
-fn parse_load(text: &str) -> Option<u32> {
-    let (whole, hundredths) = text.split_once('.')?;
-    whole.parse::<u32>().ok()?.checked_mul(1000)?.checked_add(hundredths.parse::<u32>().ok()?.checked_mul(10)?)
+/// Converts a load average of the kernel, in parts of 65,536, into thousandths.
+fn load_to_milli(load: impl Into<u64>) -> u32 {
+    u32::try_from(load.into().saturating_mul(1000) >> 16).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Load averages are parsed into thousandths.
+    /// Load averages are converted into thousandths.
     #[test]
-    fn load_parses_to_thousandths() {
-        assert_eq!(parse_load("1.25"), Some(1250));
-        assert_eq!(parse_load("0.03"), Some(30));
-        assert_eq!(parse_load("x"), None);
-        assert_eq!(parse_load("99999999999.00"), None);
+    fn load_converts_to_thousandths() {
+        assert_eq!([0_u64, 1966, 81_920, u64::MAX].map(load_to_milli), [0, 29, 1250, u32::MAX]);
     }
 }

@@ -7,7 +7,7 @@ use tarn_model::users::Owner;
 
 use crate::db::{Row, params};
 use crate::listing::list_sql;
-use crate::{Error, Listing, Result, Tx};
+use crate::{Error, Listing, Result, Tx, counts};
 
 /// Every query of this file reads the same columns, in the order of [`read_cluster`].
 macro_rules! select {
@@ -30,12 +30,14 @@ pub fn insert(tx: &mut Tx<'_>, cluster: &Cluster) -> Result<()> {
         &params!(cluster: id, owner.scope(), name, owner.user, owner.org, instance_type, num_nodes, hourly_rate,
             container, image, deletion_protection, jobs_parallel, state.name(), state.reason(), since, created,
             version),
-    )
+    )?;
+    counts::add_cluster(tx, cluster)
 }
 
 /// Saves the mutable columns. `Conflict` when the row was changed since it was read, `Taken` when the new name is in
 /// use.
 pub fn save(tx: &mut Tx<'_>, cluster: &Cluster) -> Result<()> {
+    counts::change_cluster(tx, cluster)?;
     let sql = "update clusters set name = $1, deletion_protection = $2, state = $3, reason = $4, since_us = $5, image = $6, \
                version = version + 1 where id = $7 and version = $8";
     tx.execute_guarded(
@@ -70,13 +72,6 @@ pub fn list(tx: &mut Tx<'_>, listing: &Listing<'_>) -> Result<Vec<Cluster>> {
 /// Returns every cluster that may have instances: those that neither wait for capacity nor are destroyed.
 pub fn placed(tx: &mut Tx<'_>) -> Result<Vec<Cluster>> {
     tx.rows(select!("where state <> 'DESTROYED' and state <> 'PENDING'"), &[], read_cluster)
-}
-
-/// Returns the number of live clusters of a scope and the hourly cost of the running ones in micro-dollars.
-pub fn totals(tx: &mut Tx<'_>, scope: &str) -> Result<(u64, i64)> {
-    let sql = "select count(*), cast(coalesce(sum(case when state = 'RUNNING' then hourly_rate_micros else 0 end), 0) as bigint) \
-               from clusters where scope = $1 and state <> 'DESTROYED'";
-    tx.single(sql, &params![scope], |row| Ok((row.count()?, row.integer()?)))
 }
 
 /// Returns the live clusters that a key opens, newest first, at most a thousand: those of the scopes in which a user

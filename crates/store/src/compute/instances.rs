@@ -8,7 +8,7 @@ use tarn_model::ids::{ClusterId, InstanceId, VolumeId};
 
 use crate::clusters::read_state;
 use crate::db::{Param, Row, params};
-use crate::{Result, Tx};
+use crate::{Result, Tx, counts};
 
 /// Every query of this file reads the same columns, in the order of [`read_instance`].
 macro_rules! select {
@@ -21,8 +21,18 @@ macro_rules! select {
     };
 }
 
+/// Adds instances of one cluster, which has its row already.
+pub fn insert_all(tx: &mut Tx<'_>, instances: &[Instance]) -> Result<()> {
+    instances.iter().try_for_each(|instance| insert_row(tx, instance))?;
+    counts::add_nodes(tx, instances)
+}
+
 /// Adds an instance.
 pub fn insert(tx: &mut Tx<'_>, instance: &Instance) -> Result<()> {
+    insert_all(tx, std::slice::from_ref(instance))
+}
+
+fn insert_row(tx: &mut Tx<'_>, instance: &Instance) -> Result<()> {
     let sql = "insert into instances (id, cluster_id, node, state, reason, cpu_milli, memory_bytes, gpu_count, gpu_model, gpus, \
                holds_capacity, boot, private_ip) values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)";
     tx.run(
@@ -34,6 +44,7 @@ pub fn insert(tx: &mut Tx<'_>, instance: &Instance) -> Result<()> {
 
 /// Saves the mutable columns. The cluster's version guards them: both rows are always saved together.
 pub fn save(tx: &mut Tx<'_>, instance: &Instance) -> Result<()> {
+    counts::change_node(tx, instance)?;
     let sql = "update instances set state = $1, reason = $2, gpus = $3, holds_capacity = $4, boot = $5, private_ip = $6 \
                where id = $7";
     tx.execute_guarded(

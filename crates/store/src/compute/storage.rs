@@ -4,6 +4,7 @@ use tarn_model::ids::VolumeId;
 use tarn_model::storage::{Volume, VolumeRemains, VolumeState};
 use tarn_model::users::Owner;
 
+use crate::counts::{self, VolumeShare};
 use crate::db::{Row, params};
 use crate::listing::list_sql;
 use crate::{Error, Listing, Result, Tx};
@@ -29,7 +30,8 @@ pub fn insert(tx: &mut Tx<'_>, volume: &Volume) -> Result<()> {
         sql,
         &params!(volume: id, owner.scope(), name, owner.user, owner.org, size_gb, first_size_gb, deletion_protection,
             state.name(), since, created, version; to_gb, remains, has_data, reason),
-    )
+    )?;
+    counts::add_volume(tx, volume, &VolumeShare { remains, to_gb })
 }
 
 /// Saves the mutable columns. `Conflict` when the row was changed since it was read, `Taken` when the new name is in
@@ -38,6 +40,7 @@ pub fn save(tx: &mut Tx<'_>, volume: &Volume) -> Result<()> {
     let sql = "update volumes set name = $1, size_gb = $2, deletion_protection = $3, state = $4, since_us = $5, to_gb = $8, \
                remains = $9, has_data = $10, reason = $11, version = version + 1 where id = $6 and version = $7";
     let Columns { to_gb, remains, has_data, reason } = Columns::from_state(&volume.state);
+    counts::change_volume(tx, volume, &VolumeShare { remains, to_gb })?;
     tx.execute_guarded(
         sql,
         &params!(volume: name, size_gb, deletion_protection, state.name(), since, id, version; to_gb, remains,
@@ -60,13 +63,6 @@ pub fn find(tx: &mut Tx<'_>, scope: &str, name: &str) -> Result<Option<Volume>> 
 pub fn list(tx: &mut Tx<'_>, listing: &Listing<'_>) -> Result<Vec<Volume>> {
     let sql = list_sql!(select, listing);
     tx.rows(sql, &listing.params_with_scope(), read_volume)
-}
-
-/// Returns the number of live volumes of a scope and their total size in gigabytes.
-pub fn totals(tx: &mut Tx<'_>, scope: &str) -> Result<(u64, u64)> {
-    let sql = "select count(*), cast(coalesce(sum(size_gb), 0) as bigint) from volumes \
-               where scope = $1 and remains = 1";
-    tx.single(sql, &params![scope], |row| Ok((row.count()?, row.count()?)))
 }
 
 /// Returns the total size of all volumes in gigabytes. A volume that is being resized counts with its new size.

@@ -16,7 +16,7 @@ pub(super) use shape::{POSTGRES_SHAPE, Shape, read_sqlite};
 use crate::{Error, Result};
 
 /// Each migration runs once, in its own transaction.
-pub(crate) const ALL: [&str; 17] = [
+pub(crate) const ALL: [&str; 18] = [
     include_str!("../../../../migrations/0001_spine.sql"),
     include_str!("../../../../migrations/0002_machines.sql"),
     include_str!("../../../../migrations/0003_volumes.sql"),
@@ -34,6 +34,7 @@ pub(crate) const ALL: [&str; 17] = [
     include_str!("../../../../migrations/0015_quotas.sql"),
     include_str!("../../../../migrations/0016_ended_requests.sql"),
     include_str!("../../../../migrations/0017_bucket_settings.sql"),
+    include_str!("../../../../migrations/0022_counts.sql"),
 ];
 
 /// The schema version that this program supports: the number of migrations.

@@ -2,6 +2,7 @@
 
 use tarn_model::limits::{Amounts, Limits};
 
+use super::counts::{self, Counts};
 use crate::db::{Row, params};
 use crate::{Error, Result, Tx};
 
@@ -43,22 +44,11 @@ pub fn list(tx: &mut Tx<'_>, after: &str, limit: u32) -> Result<Vec<String>> {
 /// Returns the current usage of a scope. A cluster that waits for capacity counts with all of its nodes, and a failed
 /// one with what it still holds. A volume that is being resized counts with its new size.
 pub fn used(tx: &mut Tx<'_>, scope: &str) -> Result<Amounts> {
-    // The cross join starts with the few clusters of the scope.
-    let sql = "select count(*), cast(coalesce(sum(i.cpu_milli), 0) as bigint), cast(coalesce(sum(i.gpu_count), 0) as bigint) \
-               from clusters c cross join instances i where c.scope = $1 and c.state <> 'DESTROYED' \
-               and i.cluster_id = c.id and (i.holds_capacity = 1 or c.state = 'PENDING')";
-    let nodes = tx.single(sql, &params![scope], |row| {
-        Ok(Amounts { instances: row.count()?, cpu_milli: row.count()?, gpus: row.count()?, ..Amounts::default() })
-    })?;
-    let sql = "select cast(coalesce(sum(coalesce(to_gb, size_gb)), 0) as bigint) from volumes \
-               where scope = $1 and remains = 1";
-    let volume_gb = tx.single(sql, &params![scope], |row| row.count())?;
+    let Counts { instances, cpu_milli, gpus, promised_gb: volume_gb, waiting, .. } = counts::get(tx, scope)?;
     let sql = "select bytes from accounts where org_id = $1";
     let object_bytes = tx.row(sql, &params![scope], |row| row.count())?.unwrap_or(0);
-    let sql = "select count(*) from requests where waiting = 1 and scope = $1 and examined_us is not null";
-    let waiting = tx.single(sql, &params![scope], |row| row.count())?;
     let job_bytes = super::usage::job_bytes(tx, scope)?;
-    Ok(Amounts { volume_gb, object_bytes, waiting, job_bytes, ..nodes })
+    Ok(Amounts { instances, cpu_milli, gpus, volume_gb, object_bytes, waiting, job_bytes })
 }
 
 fn read_limits(row: &mut Row) -> Result<Limits> {

@@ -13,7 +13,7 @@ use tarn_model::requests::Request;
 use crate::db::{Row, params};
 use crate::instances::read_shape;
 use crate::requests::{self, LineEntry};
-use crate::{Result, Tx};
+use crate::{Result, Tx, counts};
 
 /// Every query of this file that reads a claim reads the same columns, in the order of [`read_waiting`]. The cross
 /// joins keep SQLite from beginning with another table.
@@ -51,7 +51,11 @@ pub fn enter(tx: &mut Tx<'_>, request: &Request, claim: &Claim) -> Result<()> {
 /// Records that a claim was examined and did not fit.
 pub fn set_examined(tx: &mut Tx<'_>, id: &RequestId) -> Result<()> {
     let now = tx.now();
-    tx.run("update requests set examined_us = $1 where id = $2 and examined_us is null", &params![now, id])
+    let sql = "update requests set examined_us = $1 where id = $2 and examined_us is null returning scope, waiting";
+    match tx.row(sql, &params![now, id], |row| Ok((row.text()?, row.flag()?)))? {
+        Some((scope, true)) => counts::add_waiting(tx, &scope, 1),
+        Some((_, false)) | None => Ok(()),
+    }
 }
 
 /// Returns the oldest claim of each organization and each amount that is waited for; at most `limit`.

@@ -11,7 +11,7 @@ use tarn_model::requests::{Progress, Request, RequestKind, RequestStatus, Reques
 use tarn_model::users::Owner;
 
 use crate::db::{Param, Row, params};
-use crate::{Error, Listing, OwnerFilter, Result, Tx, usage};
+use crate::{Error, Listing, OwnerFilter, Result, Tx, counts, usage};
 
 /// Every query of this file reads the same columns, in the order of [`read_request`].
 macro_rules! select {
@@ -57,7 +57,11 @@ pub(crate) fn insert_into_line(tx: &mut Tx<'_>, request: &Request, entry: Option
             progress.step(), progress.failure(), attempts, due, deadline, epoch, message, created, ended; cluster,
             volume, request.progress == Progress::Queued, key, examined, turn),
     )?;
-    trim(tx, request.owner.scope(), MAX_KEPT)
+    trim(tx, request.owner.scope(), MAX_KEPT)?;
+    if examined.is_some() && request.progress == Progress::Queued {
+        counts::add_waiting(tx, request.owner.scope(), 1)?;
+    }
+    Ok(())
 }
 
 /// Counts a request that was added, and removes the oldest requests of its scope that have ended if there are more than
@@ -98,6 +102,7 @@ pub fn last_completed_of_cluster(tx: &mut Tx<'_>, id: &ClusterId, kind: RequestT
 
 /// Saves the progress of a request. `Conflict` when the lease of this epoch was lost.
 pub fn save(tx: &mut Tx<'_>, request: &Request) -> Result<()> {
+    counts::change_claim(tx, request)?;
     let sql = "update requests set status = $1, step = $2, failure = $3, attempts = $4, due_us = $5, deadline_us = $6, message = $7, \
                ended_us = $8, waiting = $11 where id = $9 and epoch = $10 and ended_us is null";
     tx.execute_guarded(

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 mod concurrency;
+mod counts;
 mod durability;
 mod examine;
 mod gpus;

@@ -3,6 +3,7 @@
 mod capacity;
 mod gpus;
 mod images;
+mod instances;
 mod jobs;
 mod limits;
 mod line;
@@ -24,6 +25,7 @@ use crate::failure::{Failure, Result};
 use capacity::{AfterRebootName, Capacity, PriceList, Storage, TypeDefinition};
 use gpus::Gpus;
 use images::Images;
+use instances::Instances;
 use jobs::Jobs;
 use limits::{DefaultLimits, RateLimit, Requests};
 use line::Line;
@@ -72,6 +74,7 @@ pub(crate) struct Config {
     storage: Storage,
     object_storage: ObjectStorage,
     images: Images,
+    pub(crate) instances: Instances,
     pub(crate) network: Network,
     jobs: Jobs,
     requests: Requests,
@@ -112,6 +115,7 @@ impl Default for Config {
             storage: Storage::default(),
             object_storage: ObjectStorage::default(),
             images: Images::default(),
+            instances: Instances::default(),
             network: Network::default(),
             jobs: Jobs::default(),
             requests: Requests::default(),
@@ -180,6 +184,7 @@ impl Config {
         self.line.check()?;
         self.object_storage.check()?;
         self.images.check()?;
+        self.instances.check()?;
         self.jobs.check()?;
         if self.rate_limit.burst == 0 {
             return Err(Failure("rate_limit.burst must be at least 1".to_owned()));
@@ -258,6 +263,7 @@ mod tests {
             "[object_storage]\nquota_gb = 0",
             "[object_storage]\nabandoned_upload_days = 0",
             "[object_storage]\nlegacy_keys_until = 'next year'",
+            "[instances]\nlxcfs = 'lxcfs'",
             "[jobs]\nkeep_days = 0",
             "[limits]\ncpus = -1.0",
             "[limits]\ncpus = inf",

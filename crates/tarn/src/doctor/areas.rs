@@ -61,10 +61,10 @@ pub(super) const AREAS: [Area; 17] = [
     },
     Area {
         name: "tools",
-        checks: &["tools.nft", "tools.mkfs_xfs", "tools.xfs_repair"],
+        checks: &["tools.nft", "tools.mkfs_xfs", "tools.xfs_repair", "tools.lxcfs"],
         is_host: true,
         only_for_instances: true,
-        check: |_| Box::pin(examine::tools()),
+        check: |target| Box::pin(tool_findings(target)),
     },
     Area {
         name: "process",
@@ -190,6 +190,7 @@ pub(super) const AREAS: [Area; 17] = [
             "drift.volumes",
             "drift.leftovers",
             "drift.promises",
+            "drift.counts",
             "drift.requests",
             "drift.jobs",
         ],
@@ -245,6 +246,12 @@ async fn kernel_findings(target: Arc<Target>) -> Vec<Finding> {
     let mut findings = run_blocking(move || examine::kernel(subject)).await;
     findings.push(examine::mounts(&target.helper, &target.data).await);
     findings.extend(examine::networks().await);
+    findings
+}
+
+async fn tool_findings(target: Arc<Target>) -> Vec<Finding> {
+    let mut findings = examine::tools().await;
+    findings.push(examine::lxcfs(&target.helper, target.config.instances.lxcfs()).await);
     findings
 }
 

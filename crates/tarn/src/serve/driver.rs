@@ -50,6 +50,7 @@ pub(crate) async fn open_driver(
                 guest: guest::BINARY,
                 disk_bytes: config.instance_disk_bytes(),
                 protections: instance_protections()?,
+                lxcfs: config.instances.lxcfs().map(Path::to_owned),
                 policy,
                 images,
                 inventory: inventory.clone(),

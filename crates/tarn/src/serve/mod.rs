@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use tarn_control::jobs::dispatch::Dispatcher;
 use tarn_control::runner::Runner;
-use tarn_control::{Control, Parts, Secrets, Settings, bootstrap, reconcilers};
+use tarn_control::{Control, Parts, Secrets, Settings, audit, bootstrap, reconcilers};
 use tarn_driver::gpus::LOOK_TIMEOUT;
 use tarn_model::access::Policy;
 use tarn_model::ids::fresh_api_key;
@@ -74,6 +74,7 @@ pub(crate) async fn run_engine(config: Config) -> Result<()> {
     plain_http::check_installation(&config, &store).await?;
     ensure_administrator(&config, &store).await?;
     log_changed_defaults(&config, &store).await?;
+    correct_counts(&store).await?;
     let secrets = master_key::load_or_create(&config, &store).await?;
     let gateway = listeners::listen_ssh(&config)?;
     let control = build_control(&config, store, secrets, (gateway.as_ref(), s3.as_ref())).await?;
@@ -218,6 +219,19 @@ async fn log_changed_defaults(config: &Config, store: &Store) -> Result<()> {
         tracing::info!(
             "URLs of the outputs of jobs are valid for an hour (earlier: 7 days); see jobs.output_url_minutes"
         );
+    }
+    Ok(())
+}
+
+/// Corrects counts that differ from what exists: a program that does not know them wrote to the database.
+async fn correct_counts(store: &Store) -> Result<()> {
+    let failed = |e| Failure::with_cause("cannot compare the counts in the database with its rows", e);
+    // Reading does not keep other replicas from writing.
+    if audit::miscounts(store).await.map_err(failed)?.is_empty() {
+        return Ok(());
+    }
+    for miscount in audit::correct_miscounts(store).await.map_err(failed)? {
+        tracing::error!(%miscount, "counts in the database were wrong and are corrected");
     }
     Ok(())
 }

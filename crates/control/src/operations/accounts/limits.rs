@@ -157,7 +157,7 @@ pub(in crate::operations) fn check_claim(
 }
 
 fn admit(tx: &mut Tx<'_>, allowed: &Limits, scope: &str, more: &Amounts) -> Result<()> {
-    // What is used is read only for the limits that matter here: it takes longer the more there is.
+    // What is used is read only for the limits that matter here.
     let allowed = allowed.relevant_to(more);
     if allowed.is_empty() {
         return Ok(());

@@ -5,7 +5,8 @@ use tarn_model::Money;
 use tarn_model::ledger::Account;
 use tarn_model::preferences::Preferences;
 use tarn_model::users::{Organization, User};
-use tarn_store::{clusters, events, ledger, storage, users};
+use tarn_store::counts::{self, Counts};
+use tarn_store::{events, ledger, users};
 
 use super::limits::{self, LimitsView};
 use crate::operations::scope_of;
@@ -53,11 +54,10 @@ pub async fn info(control: &Control, caller: &Caller) -> Result<UserView> {
     let read = control.store().read(|tx| -> Result<UserView> {
         let scope = scope_of(&caller.user);
         let org = caller.user.org.as_ref().map(|id| users::org(tx, id)).transpose()?.flatten();
-        let (clusters, running_micros) = clusters::totals(tx, scope)?;
-        let (volumes, size_gb) = storage::totals(tx, scope)?;
-        let storage_rate = Money::hourly_for_gb(control.prices().storage_gb_month, size_gb);
+        let Counts { clusters, hourly_rate: cluster_rate, volumes, volume_gb, .. } = counts::get(tx, scope)?;
+        let storage_rate = Money::hourly_for_gb(control.prices().storage_gb_month, volume_gb);
         let balance = ledger::balance(tx, &Account::balance_of(scope))?;
-        let hourly_rate = Money::from_micros(running_micros.saturating_add(storage_rate.as_micros()));
+        let hourly_rate = Money::from_micros(cluster_rate.as_micros().saturating_add(storage_rate.as_micros()));
         let limits = limits::limits_view(control, tx, scope.to_owned())?;
         Ok(UserView { user: caller.user.clone(), org, balance, clusters, volumes, hourly_rate, limits })
     });

@@ -136,23 +136,20 @@ fn insert_cluster(
 }
 
 fn insert_nodes(tx: &mut Tx<'_>, cluster: &Cluster, kind: &InstanceType) -> Result<Vec<InstanceId>> {
-    let mut ids = Vec::with_capacity(cluster.num_nodes as usize);
-    for node in 0..cluster.num_nodes {
-        let instance = Instance {
-            id: InstanceId::fresh(tx.ids()),
-            cluster: cluster.id.clone(),
-            node,
-            state: State::Pending,
-            shape: kind.shape.clone(),
-            gpus: Vec::new(),
-            holds_capacity: false,
-            boot: 1,
-            private_ip: None,
-        };
-        instances::insert(tx, &instance)?;
-        ids.push(instance.id);
-    }
-    Ok(ids)
+    let node = |node| Instance {
+        id: InstanceId::fresh(tx.ids()),
+        cluster: cluster.id.clone(),
+        node,
+        state: State::Pending,
+        shape: kind.shape.clone(),
+        gpus: Vec::new(),
+        holds_capacity: false,
+        boot: 1,
+        private_ip: None,
+    };
+    let nodes: Vec<Instance> = (0..cluster.num_nodes).map(node).collect();
+    instances::insert_all(tx, &nodes)?;
+    Ok(nodes.into_iter().map(|node| node.id).collect())
 }
 
 fn parse_keys(texts: &[String]) -> Result<Vec<ParsedKey>> {

@@ -6,6 +6,7 @@
 //! may begin. Start reading at `start`, then `volumes`; `unpack` is for layers of images, which are not trusted.
 
 pub(in crate::local) mod kernel;
+pub(in crate::local) mod lxcfs;
 mod mount_calls;
 mod namespaces;
 pub(in crate::local) mod order;
@@ -74,6 +75,8 @@ fn carry_out_order() -> Result<(), Failure> {
         Order::Mount(order) => volumes::mount_volumes(&order)?,
         Order::Unmount(order) => volumes::unmount_volume(&order)?,
         Order::Probe(order) => probe::probe_mounts(&order)?,
+        Order::ShowLxcfs(order) => lxcfs::show_files(&order)?,
+        Order::ReadLxcfs(directory) => lxcfs::read_files(&directory)?,
         Order::Unpack(order) => return unpack::unpack_stdin(&order),
     }
     Ok(send_report(&Report::Done)?)

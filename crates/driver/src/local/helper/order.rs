@@ -22,6 +22,10 @@ pub(in crate::local) enum Order {
     Unmount(Unmount),
     /// Tries whether this host can build a root filesystem.
     Probe(Probe),
+    /// Shows the files of lxcfs in an instance, or removes them.
+    ShowLxcfs(ShowLxcfs),
+    /// Tries whether the lxcfs that is mounted in this directory answers.
+    ReadLxcfs(PathBuf),
     /// Unpacks a layer of an image, whose bytes follow on the same input until its end.
     Unpack(Unpack),
 }
@@ -56,6 +60,8 @@ pub(in crate::local) struct Start {
     pub(in crate::local) volumes: Vec<VolumeId>,
     /// What it needs to use its GPUs.
     pub(in crate::local) devices: Edits,
+    /// What shows it its own share of the host, if the host has that.
+    pub(in crate::local) lxcfs: Option<Lxcfs>,
 }
 
 impl Start {
@@ -118,6 +124,24 @@ pub(in crate::local) struct Unmount {
     pub(in crate::local) id: VolumeId,
     /// The device number.
     pub(in crate::local) number: u64,
+}
+
+/// A mounted lxcfs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::local) struct Lxcfs {
+    /// Where it is mounted on the host.
+    pub(in crate::local) directory: PathBuf,
+    /// The number of its device: another one that is mounted there later has another.
+    pub(in crate::local) device: u64,
+}
+
+/// Lets an instance show the files of one lxcfs and of no other.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(in crate::local) struct ShowLxcfs {
+    /// The first process of the instance.
+    pub(in crate::local) process: Process,
+    /// `None` removes the files.
+    pub(in crate::local) lxcfs: Option<Lxcfs>,
 }
 
 /// Tries what a start needs of the kernel; leaves nothing behind.

@@ -140,6 +140,7 @@ fn build_start_order(host: &LocalHost, launch: &Launch<'_>, disk: &OpenDisk) -> 
         protections: host.protections.clone(),
         volumes: launch.volumes.iter().map(|(id, _)| id.clone()).collect(),
         devices: launch.devices.clone(),
+        lxcfs: host.lxcfs.for_start(),
     }
 }
 

@@ -1,14 +1,17 @@
 //! The input that handlers share: the control plane, the caller (with the `Idempotency-Key`, if the call changes
 //! something), and the body.
 
+use std::sync::Arc;
+
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::http::HeaderMap;
 use axum::http::request::Parts;
 use tarn_control::{Caller, Control, Idempotency};
 
 use crate::App;
-use crate::http::input::body::{self, Body};
+use crate::http::input::body::{self, Body, Parsed};
 use crate::http::middleware::authenticate::{bearer_token, take_caller};
+use crate::http::middleware::observe::CallRecord;
 use crate::http::output::failure::Failure;
 
 /// The longest `Idempotency-Key`.
@@ -61,7 +64,11 @@ impl<B: Body> FromRequest<App> for Call<B> {
         let (mut parts, body) = request.into_parts();
         let mut caller = take_caller(&mut parts)?;
         let text = body::read_body(body).await?;
-        let body = app.shared.validators.parse(&text)?;
+        let Parsed { body, warnings } = app.shared.validators.parse(&text);
+        if let Some(record) = parts.extensions.get::<Arc<CallRecord>>() {
+            record.warn(warnings);
+        }
+        let body = body?;
         caller.idempotency = read_idempotency(&parts, &text)?;
         Ok(Call { control: app.control.clone(), caller, body })
     }

@@ -17,6 +17,7 @@ use tokio::time::Instant;
 
 use crate::App;
 use crate::http::output::failure::Failure;
+use crate::http::output::warnings::add_warnings;
 use crate::serve::ClientAddress;
 
 /// What is known about a call while it is handled.
@@ -24,6 +25,8 @@ pub(crate) struct CallRecord {
     id: String,
     address: Option<IpAddr>,
     user: OnceLock<UserId>,
+    /// What the response adds for the sender of the body.
+    warnings: OnceLock<Vec<String>>,
 }
 
 impl CallRecord {
@@ -31,6 +34,13 @@ impl CallRecord {
     pub(crate) fn identify(&self, caller: Caller) -> Caller {
         self.user.get_or_init(|| caller.user.id.clone());
         Caller { address: self.address, call: Some(self.id.clone()), ..caller }
+    }
+
+    /// Adds warnings to the response.
+    pub(crate) fn warn(&self, warnings: Vec<String>) {
+        if !warnings.is_empty() {
+            self.warnings.get_or_init(|| warnings);
+        }
     }
 
     /// Returns the address of the client.
@@ -58,7 +68,7 @@ pub(crate) async fn observe(State(app): State<App>, request: Request, next: Next
 async fn handle_call(id: String, mut request: Request, next: Next) -> Response {
     let began = Instant::now();
     let address = request.extensions().get::<ClientAddress>().map(|client| client.0);
-    let record = Arc::new(CallRecord { id, address, user: OnceLock::new() });
+    let record = Arc::new(CallRecord { id, address, user: OnceLock::new(), warnings: OnceLock::new() });
     let id = record.id();
     let method = request.method().clone();
     let route = request.extensions().get::<MatchedPath>().cloned();
@@ -70,6 +80,9 @@ async fn handle_call(id: String, mut request: Request, next: Next) -> Response {
     let failure = response.extensions_mut().remove::<Arc<Failure>>();
     if let Some(failure) = &failure {
         write_failure(&mut response, failure, id);
+    }
+    if let Some(warnings) = record.warnings.get() {
+        response = add_warnings(response, warnings).await;
     }
     if let Ok(value) = HeaderValue::from_str(id) {
         response.headers_mut().insert("x-request-id", value);

@@ -87,6 +87,12 @@ Any call that changes something may carry the header `Idempotency-Key` (1 to 255
 The same key with the same call within 24 hours gets the same response and changes nothing again; the same key with another \
 call is 409.
 
+### Unknown keys
+
+The operations of the original API ignore keys of a body that they do not know. The response then has a list `warnings` \
+with a sentence for each (at most eleven), and the same at the end of its `message`. All other operations refuse such keys \
+with 422.
+
 ### WebSockets
 
 `/job/push` and `/job/listen/{job_id}` are WebSockets. Frames are JSON objects in text. A refusal is a frame with `status` \

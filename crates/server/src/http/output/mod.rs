@@ -3,3 +3,4 @@
 pub(crate) mod failure;
 pub(crate) mod response;
 pub(crate) mod table;
+pub(crate) mod warnings;

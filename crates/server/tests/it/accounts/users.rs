@@ -22,6 +22,37 @@ async fn user_info_shows_caller(#[values(DatabaseKind::Sqlite, DatabaseKind::Pos
     assert_eq!(world.get(&key, "/me").await.body, info.body);
 }
 
+/// What callers see of themselves does not take longer the more they have: no statement reads the tables of it. This is
+/// shown by hiding these tables.
+#[rstest]
+#[tokio::test(flavor = "multi_thread")]
+async fn user_info_reads_only_counts(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
+    let Some(world) = World::open(database).await else { return };
+    let key = world.user("ada@example.org", Some("acme")).await;
+    let id = world.get(&key, "/me").await.text("org_id");
+    assert_eq!(world.post(&world.admin, "/admin/grant", json!({ "to": id, "amount": 2 })).await.status, 200);
+    world.cluster(&key, "one").await;
+    world.volume(&key, "data").await;
+    let limits = format!("/admin/limits/{id}");
+    let calls =
+        [(&key, "/me"), (&key, "/user/info"), (&key, "/user/organization/info"), (&world.admin, limits.as_str())];
+    let mut before = Vec::new();
+    for (key, path) in calls {
+        before.push(world.get(key, path).await.body);
+    }
+    assert_eq!(
+        (&before[0]["clusters"], &before[0]["volumes"], &before[0]["balance"]),
+        (&json!(1), &json!(1), &json!(2.0))
+    );
+    assert_eq!((&before[0]["used"]["instances"], &before[0]["used"]["volume_gb"]), (&json!(1), &json!(10)));
+    world.store.write(tarn_store::testing::hide_tables_of_what_exists).await.unwrap();
+    for ((key, path), before) in calls.into_iter().zip(before) {
+        let now = world.get(key, path).await;
+        assert_eq!(now.status, 200, "{path} {now:?}");
+        assert_eq!(now.body, before, "{path}");
+    }
+}
+
 /// The organization info shows its members.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]

@@ -1,6 +1,7 @@
 //! Invalid bodies: all errors at once, with the texts that clients know, and no change.
 
 use axum::http::Method;
+use rstest::rstest;
 use serde_json::{Value, json};
 
 use crate::support::harness::{Answer, Call, DatabaseKind, World};
@@ -238,4 +239,92 @@ async fn invalid_names_are_refused() {
         assert_eq!(refused.refusal(), (400, "invalid_container".to_owned()), "{image:?}");
     }
     assert_eq!(world.get(&world.admin, "/request/list").await.body["requests"], json!([]), "nothing changed");
+}
+
+/// The operations of the original API that take a body. They ignore unknown keys and report them.
+const REPORTING: [(Method, &str); 9] = [
+    (Method::POST, "/health"),
+    (Method::POST, "/cluster/create"),
+    (Method::PATCH, "/cluster/edit/{cluster}"),
+    (Method::POST, "/storage/create"),
+    (Method::PATCH, "/storage/edit/{storage_id}"),
+    (Method::POST, "/storage/attach"),
+    (Method::POST, "/storage/detach"),
+    (Method::PATCH, "/user/preferences"),
+    (Method::POST, "/user/ssh-key/add"),
+];
+
+/// Every operation that takes JSON: those of the original API accept unknown keys, and all others refuse them.
+#[tokio::test(flavor = "multi_thread")]
+async fn only_operations_of_the_original_accept_unknown_keys() {
+    let world = World::open(DatabaseKind::Sqlite).await.unwrap();
+    let document = tarn_server::openapi();
+    let mut reporting = 0;
+    for (path, operations) in document["paths"].as_object().unwrap() {
+        for (method, operation) in operations.as_object().unwrap() {
+            if operation.pointer("/requestBody/content/application~1json").is_none() {
+                continue;
+            }
+            let method: Method = method.to_uppercase().parse().unwrap();
+            let ids =
+                [("{storage_id}", "s-000000000000"), ("{key_id}", "k-000000000000"), ("{scope}", "o-000000000000")];
+            let place = ids.iter().fold(path.clone(), |path, (name, id)| path.replace(name, id));
+            let call = Call::new(method.clone(), &place.replace(['{', '}'], "")).key(&world.admin);
+            let call = call.header("host", b"localhost:7070");
+            let answer = world.call(call.json(&json!({ "zzz": 1 }))).await;
+            let refuses = answer.body["detail"].to_string().contains("extra_forbidden");
+            let is_original = REPORTING.contains(&(method.clone(), path.as_str()));
+            assert_eq!(refuses, !is_original, "{method} {path} {answer:?}");
+            let reports = answer.body["warnings"] == json!(["the unknown key \"zzz\" was ignored"]);
+            assert_eq!(reports, is_original && path != "/health", "{method} {path} {answer:?}");
+            reporting += usize::from(is_original);
+        }
+    }
+    assert_eq!(reporting, REPORTING.len());
+    assert_eq!(world.get(&world.admin, "/request/list").await.body["requests"], json!([]), "nothing changed");
+}
+
+/// A key with another name than the API's is reported to people and to programs, also when the call is repeated; without
+/// unknown keys there is no trace of it.
+#[rstest]
+#[tokio::test(flavor = "multi_thread")]
+async fn unknown_keys_are_reported(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
+    let Some(world) = World::open(database).await else { return };
+    let body = json!({ "instance_type": "1xCPU", "name": "mine" });
+    let create = || {
+        let call = Call::new(Method::POST, "/cluster/create").key(&world.admin).header("idempotency-key", b"once");
+        world.call(call.json(&body))
+    };
+    let made = create().await;
+    let warning = "the unknown key \"name\" was ignored; did you mean \"tp_cluster_name\"?";
+    assert_eq!((made.status, &made.body["warnings"]), (202, &json!([warning])), "{made:?}");
+    assert!(made.message().ends_with(&format!(".\nWarning: {warning}")), "{made:?}");
+    assert_eq!(create().await.body, made.body, "a repeated call gets the same");
+    let known = json!({ "instance_type": "1xCPU", "tp_cluster_name": "mine" });
+    let plain = world.post(&world.admin, "/cluster/create", known).await;
+    assert!(plain.status == 202 && plain.body.get("warnings").is_none() && !plain.message().contains("Warning"));
+
+    let typo = json!({ "instance_typ": "1xCPU" });
+    let refused = world.post(&world.admin, "/cluster/create", typo).await;
+    assert_eq!(errors(&refused).len(), 1, "{refused:?}");
+    assert!(refused.message().contains("did you mean \"instance_type\"?"), "{refused:?}");
+    let taken = json!({ "instance_type": "1xCPU", "tp_cluster_name": "mine", "nodes": 2 });
+    let taken = world.post(&world.admin, "/cluster/create", taken).await;
+    assert_eq!((taken.status, taken.body["warnings"].as_array().map(Vec::len)), (409, Some(1)), "{taken:?}");
+}
+
+/// Many unknown keys, and long ones, get a short response.
+#[tokio::test(flavor = "multi_thread")]
+async fn many_unknown_keys_get_a_short_response() {
+    let world = World::open(DatabaseKind::Sqlite).await.unwrap();
+    let many = |known: Value| {
+        let mut body = known;
+        (0..10_000).for_each(|number| body[format!("{}{number}", "k".repeat(80))] = json!({}));
+        body.to_string()
+    };
+    let made = post(&world, "/storage/create", many(json!({ "size": 1 })).as_bytes()).await;
+    assert_eq!((made.status, made.body["warnings"].as_array().map(Vec::len)), (202, Some(11)), "{made:?}");
+    assert!(made.body.to_string().len() < 5_000 && made.message().contains("9990 other unknown keys"), "{made:?}");
+    let refused = post(&world, "/admin/host/drain", many(json!({})).as_bytes()).await;
+    assert!(errors(&refused).len() == 20 && refused.body.to_string().len() < 10_000, "{refused:?}");
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tarn_control::audit::{Difference, differences};
+use tarn_control::audit::{Difference, differences, miscounts};
 use tarn_driver::findings::{Finding, Level};
 use tarn_driver::local::examine::{self, Pool};
 use tarn_driver::{Observed, fake, format_short_list};
@@ -25,8 +25,15 @@ const PAUSE: Duration = Duration::from_millis(700);
 /// How late work may be before it is reported.
 const GRACE: Duration = Duration::from_secs(120);
 
-const CHECKS: [&str; 6] =
-    ["drift.instances", "drift.volumes", "drift.leftovers", "drift.promises", "drift.requests", "drift.jobs"];
+const CHECKS: [&str; 7] = [
+    "drift.instances",
+    "drift.volumes",
+    "drift.leftovers",
+    "drift.promises",
+    "drift.counts",
+    "drift.requests",
+    "drift.jobs",
+];
 
 /// Differing things by name, each with its description.
 type Differences = BTreeMap<String, String>;
@@ -67,6 +74,7 @@ pub(in crate::doctor) async fn check_drift(target: Arc<Target>) -> Vec<Finding> 
         Ok((drift, pool)) => drift_findings(&drift, &target.engine_state, pool),
         Err(why) => CHECKS[..4].iter().map(|check| Finding::failure(check, &why, "see the areas above")).collect(),
     };
+    findings.push(check_counts(&store).await);
     findings.extend(check_overdue_work(&store, &target.engine_state).await);
     findings
 }
@@ -220,12 +228,25 @@ fn check_promises(pool: Option<Pool>) -> Finding {
     }
 }
 
+async fn check_counts(store: &Store) -> Finding {
+    const CHECK: &str = "drift.counts";
+    match miscounts(store).await {
+        Ok(found) if found.is_empty() => Finding::ok(CHECK, "the counts of what exists are right"),
+        Ok(found) => Finding::failure(
+            CHECK,
+            format!("limits and balances are compared with wrong counts: {}", format_short_list(&found)),
+            "restart the engine, which corrects them; do not run an older program beside it",
+        ),
+        Err(error) => Finding::failure(CHECK, error.to_string(), "see the area of the database"),
+    }
+}
+
 async fn check_overdue_work(store: &Store, engine_state: &EngineState) -> Vec<Finding> {
     let overdue = match store.read(|tx| rows::overdue(tx, GRACE)).await {
         Ok(overdue) => overdue,
         Err(error) => {
             let why = error.to_string();
-            return CHECKS[4..]
+            return CHECKS[5..]
                 .iter()
                 .map(|check| Finding::failure(check, &why, "see the area of the database"))
                 .collect();

@@ -96,12 +96,13 @@ impl Tarn {
         child.wait().unwrap();
     }
 
-    /// What the fake's world file and the database disagree about.
+    /// What the fake's world file and the database disagree about, and the database with its own counts.
     pub(crate) async fn differences(&self, home: &Fresh) -> Vec<String> {
         let (clock, ids) = (Arc::new(ManualClock::default()), Arc::new(SeededIds::new(1)));
         let store = Store::open(&home.database, clock, ids).await.unwrap();
         let found = audit::differences(&store, &read_world(home.dir.path()).unwrap()).await.unwrap();
-        found.iter().map(ToString::to_string).collect()
+        let miscounts = audit::miscounts(&store).await.unwrap();
+        found.iter().map(ToString::to_string).chain(miscounts.iter().map(ToString::to_string)).collect()
     }
 }
 

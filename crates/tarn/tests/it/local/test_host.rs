@@ -101,6 +101,7 @@ async fn open_with_images(data: &Path, pool: &Path, images: ImageSettings) -> Re
         guest: GUEST,
         disk_bytes: Some(1_000_000_000),
         protections: Protections::default(),
+        lxcfs: None,
         policy: Default::default(),
         images,
         inventory: Inventory { cpu_milli: 8_000, memory_bytes: 8 << 30, gpus, storage_bytes: 0 },

@@ -21,8 +21,9 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use self::root_filesystem::RootMounts;
 use super::namespaces::{Keeper, Namespaces};
-use super::order::{BEGIN, Report, Start};
-use super::{Described, read_line, send_report, with_context};
+use super::order::{BEGIN, Report, ShowLxcfs, Start};
+use super::{Described, lxcfs, read_line, send_report, with_context};
+use crate::local::host::processes::Process;
 use crate::local::instance::observe;
 
 /// The first descriptor that the guest inherits: its control socket. The next one is for its exit marker.
@@ -51,6 +52,7 @@ pub(super) fn start_instance(order: &Start) -> io::Result<()> {
     let mut container = create_container(order, &mounts, &namespaces)?;
     let pid = container.pid().ok_or_else(|| io::Error::other("the instance has no process"))?.as_raw();
     raise_guest_priority(pid);
+    show_lxcfs(order, pid.unsigned_abs());
     send_report(&Report::Created { pid: pid.unsigned_abs() })?;
     // The network is connected by now, and the instance itself is in the namespaces.
     let begun = match read_line() {
@@ -73,6 +75,15 @@ pub(super) fn start_instance(order: &Start) -> io::Result<()> {
 fn raise_guest_priority(guest: i32) {
     // Without the privilege for this an instance is slower to recover and otherwise the same.
     let _ = rustix::process::setpriority_process(Pid::from_raw(guest), GUEST_PRIORITY);
+}
+
+/// Lets the instance see its own share of the host. An instance that cannot be shown it sees the whole host, until the
+/// driver tries again.
+fn show_lxcfs(order: &Start, guest: u32) {
+    let Some(lxcfs) = order.lxcfs.clone() else { return };
+    if let Ok(Some(process)) = Process::find(guest) {
+        let _shown = lxcfs::show_files_in_time(&ShowLxcfs { process, lxcfs: Some(lxcfs) });
+    }
 }
 
 /// Opens the control socket before the instance exists, so that a caller waits in its queue instead of being refused.

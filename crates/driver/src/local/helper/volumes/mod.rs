@@ -3,7 +3,7 @@
 //! The mount is created detached, with the ids of the instance, and then moved to its place inside. The kernel's mount
 //! table is read before and after.
 
-pub(super) mod mount_points;
+pub(in crate::local::helper) mod mount_points;
 
 use std::ffi::OsStr;
 use std::io;

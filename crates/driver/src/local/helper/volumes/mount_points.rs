@@ -129,7 +129,7 @@ fn is_directory_empty(directory: impl AsFd) -> rustix::io::Result<bool> {
 }
 
 /// The namespaces of an instance, held open so that they stay the same even if its process ends.
-pub(super) struct MountNamespace {
+pub(in crate::local::helper) struct MountNamespace {
     mounts: File,
     table: File,
     /// The user namespace.
@@ -139,7 +139,7 @@ pub(super) struct MountNamespace {
 impl MountNamespace {
     /// Opens the namespaces of a process; `None` when it has ended. A reuse of its process id is detected after they
     /// were opened; a check before could miss it. The host's own namespace is refused.
-    pub(super) fn of_process(process: &Process) -> io::Result<Option<Self>> {
+    pub(in crate::local::helper) fn of_process(process: &Process) -> io::Result<Option<Self>> {
         let opened = open_namespaces(process.pid);
         if !process.alive()? || opened.as_ref().is_err_and(mount_tables::is_process_gone) {
             return Ok(None);
@@ -153,7 +153,7 @@ impl MountNamespace {
     }
 
     /// Enters the namespace for good: from now on `/` is the root of the instance.
-    pub(super) fn enter_mount_namespace(&self) -> io::Result<()> {
+    pub(in crate::local::helper) fn enter_mount_namespace(&self) -> io::Result<()> {
         Ok(move_into_link_name_space(self.mounts.as_fd(), Some(LinkNameSpaceType::Mount))?)
     }
 

@@ -5,7 +5,8 @@
 mod json;
 mod pydantic;
 mod read;
+mod unknown_keys;
 mod validate;
 
 pub(crate) use read::read_body;
-pub(crate) use validate::{Body, Validators};
+pub(crate) use validate::{Body, Parsed, Validators};

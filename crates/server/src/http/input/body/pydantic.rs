@@ -5,9 +5,14 @@ use jsonschema::error::{TypeKind, ValidationErrorKind as Kind};
 use jsonschema::paths::LocationSegment;
 use serde_json::Value;
 use tarn_api::errors::{Location, ValidationError};
+use tarn_base::plain;
 
 use crate::http::input::query::join_with_or;
 use crate::http::output::failure::validation_error;
+
+/// How much of a key is shown that a schema does not have, and how many are named.
+const MAX_KEY: usize = 60;
+const MAX_KEYS: usize = 20;
 
 /// Describes one schema error. For a nullable field it describes the errors of the value, and not that the value is not
 /// null.
@@ -23,6 +28,14 @@ pub(super) fn describe_error(found: &jsonschema::ValidationError<'_>) -> Vec<Val
     }));
     if let Kind::Required { property } = found.kind() {
         loc.push(Location::Field(property.as_str().unwrap_or_default().to_owned()));
+    }
+    if let Kind::AdditionalProperties { unexpected } = found.kind() {
+        let error = |key: &String| {
+            let key = Location::Field(plain(key, MAX_KEY).into_owned());
+            let loc = loc.iter().cloned().chain([key]).collect();
+            validation_error(loc, "extra_forbidden", "Extra inputs are not permitted")
+        };
+        return unexpected.iter().take(MAX_KEYS).map(error).collect();
     }
     let (kind, msg) = error_text(found.kind(), found.instance());
     vec![validation_error(loc, kind, msg)]

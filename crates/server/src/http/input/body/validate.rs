@@ -8,7 +8,7 @@ use serde_json::Value;
 use tarn_api::errors::{Location, ValidationError};
 use utoipa::ToSchema;
 
-use super::{json, pydantic};
+use super::{json, pydantic, unknown_keys};
 use crate::http::openapi::openapi_document;
 use crate::http::output::failure::{Failure, validation_error};
 
@@ -22,11 +22,30 @@ pub(crate) trait Body: DeserializeOwned + ToSchema {
 
     /// Fields that some clients leave out, each with what to do.
     const HINTS: &'static [(&'static str, &'static str)] = &[];
+
+    /// Whether keys are reported that the schema does not have. This is for operations of the original API, which
+    /// ignore such keys; the schemas of all others refuse them.
+    const REPORTS_UNKNOWN_KEYS: bool = true;
 }
 
 /// A validator for every body in the document, compiled once.
 pub(crate) struct Validators {
+    document: &'static Value,
     by_schema: HashMap<String, Validator>,
+}
+
+/// What a body is, and what its sender should know about it.
+pub(crate) struct Parsed<B> {
+    /// The body, or all its errors.
+    pub(crate) body: Result<B, Failure>,
+    /// A sentence for each key that was ignored.
+    pub(crate) warnings: Vec<String>,
+}
+
+impl<B> Parsed<B> {
+    fn failed(failure: Failure) -> Self {
+        Parsed { body: Err(failure), warnings: Vec::new() }
+    }
 }
 
 impl Validators {
@@ -43,13 +62,26 @@ impl Validators {
             let validator = jsonschema::validator_for(&schema).expect("our own document holds only sound schemas");
             (reference.rsplit('/').next().unwrap_or_default().to_owned(), validator)
         };
-        Validators { by_schema: references.map(compile).collect() }
+        Validators { document, by_schema: references.map(compile).collect() }
     }
 
-    /// Parses the text of a body, or returns all its errors.
-    pub(crate) fn parse<B: Body>(&self, text: &[u8]) -> Result<B, Failure> {
-        let mut value = read_json(text).map_err(|error| Failure::unprocessable(vec![error]))?;
+    /// Parses the text of a body.
+    pub(crate) fn parse<B: Body>(&self, text: &[u8]) -> Parsed<B> {
+        let mut value = match read_json(text) {
+            Ok(value) => value,
+            Err(error) => return Parsed::failed(Failure::unprocessable(vec![error])),
+        };
         let renamed = resolve_aliases(&mut value, B::ALIASES);
+        let schema = serde_json::json!({ "$ref": format!("#/components/schemas/{}", B::name()) });
+        let warnings = if B::REPORTS_UNKNOWN_KEYS {
+            unknown_keys::describe_unknown_keys(self.document, &schema, &value)
+        } else {
+            Vec::new()
+        };
+        Parsed { body: self.validate(value, &renamed), warnings }
+    }
+
+    fn validate<B: Body>(&self, value: Value, renamed: &[(&str, &str)]) -> Result<B, Failure> {
         let name = B::name();
         let validator = self.by_schema.get(name.as_ref());
         let validator =
@@ -66,7 +98,7 @@ impl Validators {
                 )])
             });
         }
-        errors.iter_mut().for_each(|error| pydantic::restore_alias(error, &renamed));
+        errors.iter_mut().for_each(|error| pydantic::restore_alias(error, renamed));
         errors.iter_mut().for_each(|error| pydantic::add_hint(error, B::HINTS));
         Err(Failure::unprocessable(errors))
     }

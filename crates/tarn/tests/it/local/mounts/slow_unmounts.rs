@@ -68,6 +68,7 @@ async fn open_slow(data: &Path, gate: &Path) -> LocalDriver {
     let settings = LocalSettings {
         disk_bytes: Some(1_000_000_000),
         protections: Protections::default(),
+        lxcfs: None,
         data: data.to_owned(),
         pool: data.join("volumes"),
         run: "/run/tarn".into(),
