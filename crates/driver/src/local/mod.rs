@@ -26,6 +26,7 @@ mod local_host;
 pub mod network;
 mod open;
 mod protections;
+pub mod restored_pool;
 mod settings;
 mod volume_users;
 mod volumes;
