@@ -48,7 +48,7 @@ struct Source {
 pub(super) async fn create_backup(options: &CreateOptions, is_json: bool) -> Result<ExitCode> {
     let source = open_source(options).await?;
     let key = read_key(options, &source)?;
-    let place = Place::open_for_writing(&options.directory)?;
+    let place = Place::open_for_writing(options.directory())?;
     retention::remove_leftovers(&place)?;
     let now = SystemClock.now();
     let (name, directory) = place.begin(now)?;

@@ -1,6 +1,6 @@
 //! The options of `tarn admin backup` and `tarn restore`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 
@@ -89,8 +89,8 @@ impl BackupCommand {
             Some(BackupSubcommand::List(options)) => Action::List(options),
             None => Action::Create(self.create),
         };
-        let directory = match &action {
-            Action::Create(options) => &options.directory,
+        let directory: &Path = match &action {
+            Action::Create(options) => options.directory(),
             Action::Verify(options) | Action::List(options) => &options.directory,
         };
         refuse_url(directory)?;
@@ -102,14 +102,14 @@ impl BackupCommand {
 #[derive(Args, Clone, Debug)]
 pub(crate) struct CreateOptions {
     /// Directory of backups; it is created if it does not exist
-    #[arg(value_name = "DIR", required = true, default_value = "")]
-    pub(super) directory: PathBuf,
+    #[arg(value_name = "DIR", required = true)]
+    directory: Option<PathBuf>,
     #[command(flatten)]
     pub(super) installation: InstallationOptions,
     #[command(flatten)]
     pub(super) passphrase: PassphraseOptions,
     /// Leave the master key out; keep a copy of it elsewhere
-    #[arg(long, conflicts_with_all = ["passphrase_file", "passphrase"])]
+    #[arg(long, conflicts_with = "passphrase_file")]
     pub(super) without_key: bool,
     /// Also copy the volumes
     #[arg(long)]
@@ -117,6 +117,13 @@ pub(crate) struct CreateOptions {
     /// Remove older backups, so that this many remain
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) keep: Option<u32>,
+}
+
+impl CreateOptions {
+    /// The directory of backups. Without a subcommand it is a required argument.
+    pub(super) fn directory(&self) -> &Path {
+        self.directory.as_deref().unwrap_or(Path::new("."))
+    }
 }
 
 /// Options that select a backup.
@@ -161,7 +168,7 @@ impl RestoreOptions {
     }
 }
 
-fn refuse_url(directory: &std::path::Path) -> Result<()> {
+fn refuse_url(directory: &Path) -> Result<()> {
     let text = directory.to_string_lossy();
     if text.starts_with("s3://") {
         return Err(Failure(format!(
