@@ -2,6 +2,7 @@
 load."""
 
 import contextlib
+import fcntl
 import itertools
 import json
 import os
@@ -19,7 +20,7 @@ from backups import BUCKET, SECRET, Backups, Load, content_of, flip
 from doctors import doctor_of_engine
 from instances import needs_root
 from objects import Account, enable, read
-from support import BINARY, ENVIRONMENT, Server, eventually, free_port, refused_start, tarn
+from support import BINARY, ENVIRONMENT, Server, eventually, free_port, tarn
 from volumes import Volumes
 
 ROUNDS = int(os.environ.get("TARN_BACKUP_ROUNDS", "5"))
@@ -112,7 +113,7 @@ def test_restore_is_a_new_installation(server, account, backups, tmp_path):
         "POST", "/storage/attach", json={"storage_id": stored["storage_id"], "cluster_ids": [made["cluster_id"]]}, expect=202
     ).json()["request_ids"]
     server.finish(attaching)
-    body = {"cluster_id": made["cluster_id"], "tp_config": 'commands = ["echo"]\n', "files": False, "start": True}
+    body = {"cluster_id": made["cluster_id"], "tp_config": 'commands = ["echo"]\n', "files": True}
     job = server.call("POST", "/job/create", json=body, expect=201).json()["job_id"]
     owner = server.call("GET", "/user/info", expect=200).json()["org_id"]
     server.call("POST", "/admin/grant", json={"to": owner, "amount": 5}, expect=200)
@@ -261,16 +262,46 @@ def test_killed_backup_leaves_nothing(server, account, backups):
     backups.verify()
 
 
-def test_stopped_backup_holds_files_while_it_stands_still(server, account, backups):
-    """While a backup is stopped, nothing that it needs is removed; then it continues."""
-    put_large(account, "key")
-    process = backups.begin()
-    process.send_signal(signal.SIGSTOP)
-    account.client().delete_object(Bucket=BUCKET, Key="key")
-    process.send_signal(signal.SIGCONT)
+def test_backup_that_stands_still_keeps_its_files(server, account, backups, tmp_path):
+    """While a backup stands still, nothing that it needs is removed; then it continues."""
+    keys = [f"{number:020}" for number in range(20)]
+    put_large(account, *keys)
+    for number in range(20):
+        backups.path = tmp_path / f"backups-{number}"
+        process = backups.begin()
+        if stopped_while_holding(process, server.data / "objects" / "backup.hold"):
+            break
+        assert process.wait(60) == 0
+    else:
+        pytest.fail("no backup could be stopped while it held the files")
+    try:
+        for key in keys:
+            account.client().delete_object(Bucket=BUCKET, Key=key)
+        assert file_count(server.data) == len(keys), "the backup needs them"
+    finally:
+        process.send_signal(signal.SIGCONT)
     assert process.wait(60) == 0
     backups.verify()
     eventually(lambda: file_count(server.data) == 0, what="the removal after the backup")
+
+
+def stopped_while_holding(process: subprocess.Popen, hold: Path) -> bool:
+    """Stops a backup as soon as it holds the files; `False` if it ended before."""
+    while process.poll() is None:
+        with contextlib.suppress(FileNotFoundError), open(hold) as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                process.send_signal(signal.SIGSTOP)
+                state = lambda: Path(f"/proc/{process.pid}/stat").read_text().rpartition(") ")[2][0]  # noqa: E731
+                eventually(lambda: state() in "TZ", what="the stop")
+                # It may have ended its hold before it stopped.
+                try:
+                    fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    return True
+                process.send_signal(signal.SIGCONT)
+    return False
 
 
 def test_wrong_use_is_refused(server, account, backups, tmp_path):
@@ -461,12 +492,15 @@ def test_volumes_are_restored(tmp_path):
         assert {each["id"] for each in manifest["volumes"]} == {volume, idle} and not manifest["volumes_left_out"], manifest
         said = backups.restore(tmp_path / "new", "--config", config).stdout
         assert "2 with their data" in said, said
-        # Both run on one host, and none of them touches what belongs to the other.
+        # Both run on one host, and none of them touches what belongs to the other. The kernel mounts one of the two.
+        cloud.finish(cloud.detach(volume, box["id"], live=True)["request_id"])
         with restored_engine(tmp_path, config) as restored:
             assert restored.volume(volume)["status"] == "READY" and restored.info(box["id"])["status"] == "FAILED"
             again = restored.create("again")
             restored.finish(restored.attach(volume, again["id"], live=True)["request_id"])
             assert restored.ssh("again", f"cat /mnt/{volume}/file").out == "on the volume\n"
+        assert cloud.info(box["id"])["status"] == "RUNNING"
+        cloud.finish(cloud.attach(volume, box["id"], live=True)["request_id"])
         assert cloud.ssh("box", f"cat /mnt/{volume}/file").out == "on the volume\n"
 
 
@@ -496,7 +530,8 @@ def test_surviving_pool_is_taken_over(tmp_path):
             restored.finish(restored.attach(volume, again["id"], live=True)["request_id"])
             assert restored.ssh("again", f"cat /mnt/{volume}/file").out == "on the volume\n"
             restored.stop()
-            assert "another installation" in refused_start(cloud.data, "--config", config, "--driver", "local")
+            former = subprocess.run(cloud.command, env=cloud.environment, capture_output=True, text=True, timeout=60)
+            assert former.returncode == 1 and "another installation" in former.stderr, former
             restored.start()
         # The former one is over: it has nothing to remove.
         (tmp_path / "engine" / "volumes.pool").unlink()

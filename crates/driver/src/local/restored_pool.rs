@@ -3,7 +3,7 @@
 //! The restored installation has a new id, because it must not take the instances and networks of the former one for
 //! its own. The volumes in its pool are the only thing that it continues.
 
-use std::fs::{File, TryLockError};
+use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -36,6 +36,7 @@ pub fn volumes_in(pool: &Path) -> io::Result<Vec<VolumeId>> {
 /// Gives a data directory the id of a new installation, and makes that the owner of a pool. A pool that an engine uses
 /// is refused.
 pub fn take_over_pool(data: &Path, pool: &Path) -> io::Result<Result<(), Error>> {
+    fs::create_dir_all(pool)?;
     files::ensure_directory(pool, 0o700)?;
     let lock = File::open(pool)?;
     match lock.try_lock() {
@@ -60,18 +61,19 @@ mod tests {
     fn pool_changes_its_owner() {
         let place = tempfile::tempdir().unwrap();
         let (data, pool) = (place.path().join("data"), place.path().join("pool"));
-        std::fs::create_dir(&data).unwrap();
+        fs::create_dir(&data).unwrap();
+        fs::create_dir(&pool).unwrap();
         let id: VolumeId = "s-000000000001".parse().unwrap();
         create_volume_directory(&pool, &id).unwrap();
         assert!(volumes_in(&pool).unwrap().is_empty(), "a directory alone is no volume");
-        std::fs::write(volume_file(&pool, &id), "").unwrap();
-        std::fs::write(pool.join(OWNER_FILE), "former").unwrap();
+        fs::write(volume_file(&pool, &id), "").unwrap();
+        fs::write(pool.join(OWNER_FILE), "former").unwrap();
         let used = File::open(&pool).unwrap();
         used.lock().unwrap();
         assert!(take_over_pool(&data, &pool).unwrap().is_err());
         drop(used);
         take_over_pool(&data, &pool).unwrap().unwrap();
-        let owner = std::fs::read_to_string(pool.join(OWNER_FILE)).unwrap();
+        let owner = fs::read_to_string(pool.join(OWNER_FILE)).unwrap();
         assert_eq!(installation::existing_id(&data).unwrap(), Some(owner));
         assert_eq!(volumes_in(&pool).unwrap(), [id]);
     }
