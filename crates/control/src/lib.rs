@@ -10,6 +10,7 @@ pub mod jobs;
 pub mod operations;
 pub mod reconcilers;
 pub mod requests;
+pub mod restored;
 pub mod runner;
 #[cfg(feature = "testing")]
 pub mod testing;

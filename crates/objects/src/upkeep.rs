@@ -156,6 +156,11 @@ impl Objects {
         self.files().sweep(grace, self.clock().now(), referenced).await
     }
 
+    /// Waits until files are left to the sweep because a backup needs them.
+    pub async fn wait_until_files_are_left(&self) {
+        self.files().wait_until_left().await;
+    }
+
     /// Returns the interval of the sweep.
     pub fn sweep_every(&self) -> Duration {
         self.settings().sweep_every

@@ -23,6 +23,16 @@ pub fn keeps_permissive_defaults(tx: &mut Tx<'_>) -> Result<bool> {
     Ok(get(tx, "permissive_defaults")?.is_some())
 }
 
+/// Removes every fact except those under these keys.
+pub fn retain(tx: &mut Tx<'_>, keys: &[&str]) -> Result<()> {
+    for key in tx.rows("select key from installation", &[], |row| row.text())? {
+        if !keys.contains(&key.as_str()) {
+            tx.run("delete from installation where key = $1", &params![key])?;
+        }
+    }
+    Ok(())
+}
+
 /// Returns the value stored under `key`.
 pub fn get(tx: &mut Tx<'_>, key: &str) -> Result<Option<String>> {
     tx.row("select value from installation where key = $1", &params![key], |row| row.text())

@@ -8,10 +8,11 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 use clap_complete::Shell;
 use tarn_cli::AdminCommand;
 
+use crate::backup::{BackupCommand, RestoreOptions};
 use crate::config::{Config, DataOptions, ServeOptions};
 use crate::doctor::DoctorOptions;
 use crate::failure::{Failure, Result};
-use crate::{admin, doctor, process_environment, serve};
+use crate::{admin, backup, doctor, process_environment, serve};
 
 /// A GPU cloud on your own hosts, with the TensorPool API.
 #[derive(Parser)]
@@ -43,6 +44,8 @@ enum Command {
         #[command(subcommand)]
         command: Admin,
     },
+    /// Restore a backup as a new installation
+    Restore(Box<RestoreOptions>),
     /// Print the OpenAPI description of the API
     Openapi,
     /// Print a script that lets a shell complete the commands
@@ -69,6 +72,8 @@ enum Admin {
         #[command(subcommand)]
         command: Key,
     },
+    /// Back up an installation, also while its engine runs
+    Backup(Box<BackupCommand>),
     #[command(flatten)]
     Remote(tarn_cli::Admin),
 }
@@ -113,6 +118,12 @@ pub(crate) fn run_cli(cli: Cli) -> Result<ExitCode> {
         }
         Command::Admin { command: Admin::Key { command: Key::Reset(options) } } => {
             return build_runtime()?.block_on(admin::reset_admin_key(&options)).map(|()| ExitCode::SUCCESS);
+        }
+        Command::Admin { command: Admin::Backup(command) } => {
+            return build_runtime()?.block_on(backup::run_backup(*command, cli.options.json));
+        }
+        Command::Restore(options) => {
+            return build_runtime()?.block_on(backup::run_restore(*options, cli.options.json));
         }
         Command::Admin { command: Admin::Key { command: Key::Remote(key) } } => {
             tarn_cli::Commands::Admin(AdminCommand::Keys(key))

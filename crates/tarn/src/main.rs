@@ -4,6 +4,7 @@
 //! Start reading at [`commands`]; [`serve`] shows how the other crates are put together.
 
 mod admin;
+mod backup;
 mod commands;
 mod config;
 mod data;

@@ -18,6 +18,9 @@ const ABANDONED: Duration = Duration::from_secs(3600);
 const RULES: Duration = Duration::from_secs(60);
 const MORE_RULES: Duration = Duration::from_secs(1);
 
+/// How often the end of a backup is awaited, which needs the files that have no row any more.
+const AFTER_BACKUP: Duration = Duration::from_secs(5);
+
 /// Stores the request counts.
 pub async fn store_request_counts(control: &Control) -> Result<Duration> {
     control.objects().save_counts().await?;
@@ -65,5 +68,12 @@ pub async fn sweep_object_files(control: &Control) -> Result<Duration> {
     if swept.removed > 0 {
         tracing::info!(removed = swept.removed, "files of object storage that nothing refers to were removed");
     }
-    Ok(control.objects().sweep_every())
+    Ok(if swept.was_held { AFTER_BACKUP } else { control.objects().sweep_every() })
+}
+
+/// Waits until files are left to the sweep because a backup needs them. Those that follow within a moment are removed
+/// together.
+pub async fn wait_until_files_are_left(control: &Control) {
+    control.objects().wait_until_files_are_left().await;
+    tokio::time::sleep(AFTER_BACKUP).await;
 }

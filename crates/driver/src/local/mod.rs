@@ -27,6 +27,7 @@ mod lxcfs;
 pub mod network;
 mod open;
 mod protections;
+pub mod restored_pool;
 mod settings;
 mod volume_users;
 mod volumes;

@@ -160,6 +160,16 @@ impl Instance {
         Ok(self)
     }
 
+    /// Returns this instance after its data was restored on another host: nothing of it exists there, so that it cannot
+    /// be restarted and holds nothing.
+    pub fn left_behind(mut self, reason: &str) -> Result<Self, Refused> {
+        self.state = self.state.leave_behind(reason)?;
+        self.holds_capacity = false;
+        self.gpus.clear();
+        self.private_ip = None;
+        Ok(self)
+    }
+
     /// Returns its host name: the cluster's id and the node's number.
     pub fn name(&self) -> String {
         format!("{}-{}", self.cluster, self.node)

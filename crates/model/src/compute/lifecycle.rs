@@ -149,6 +149,17 @@ impl State {
         }
     }
 
+    /// Its data was restored on another host, where nothing of it exists.
+    pub fn leave_behind(self, reason: &str) -> Result<Self, Refused> {
+        match self {
+            State::Pending | State::Provisioning | State::Configuring | State::Running | State::Restarting => {
+                Ok(State::Failed { reason: reason.to_owned() })
+            }
+            State::Destroying | State::Failed { .. } => Ok(State::Failed { reason: reason.to_owned() }),
+            State::Destroyed => self.refuse("leave_behind"),
+        }
+    }
+
     fn refuse(&self, transition: &'static str) -> Result<Self, Refused> {
         Err(Refused::Transition { from: self.name(), transition })
     }
@@ -172,7 +183,7 @@ mod tests {
             State::Destroyed,
             failed,
         ];
-        let transitions: [Transition<State>; 8] = [
+        let transitions: [Transition<State>; 9] = [
             ("provision", State::provision),
             ("configure", State::configure),
             ("run", State::run),
@@ -181,6 +192,7 @@ mod tests {
             ("gone", State::gone),
             ("fail", |state| state.fail("why")),
             ("die", |state| state.die("why")),
+            ("leave_behind", |state| state.leave_behind("why")),
         ];
         render_states("cluster", &states, State::name, &transitions);
     }

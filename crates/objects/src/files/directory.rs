@@ -15,9 +15,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use parking_lot::{Mutex, MutexGuard};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
-use tarn_model::Ids;
 use tarn_model::ids::FileId;
+use tarn_model::{Ids, Time};
 
+use super::backup_hold::{self, Removal};
 use super::pending::Pending;
 use super::sync_rounds::{FailureCount, SyncRounds};
 
@@ -145,6 +146,16 @@ impl Directory {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Asks whether files that had rows may be removed now.
+    pub(super) fn begin_removal(&self) -> io::Result<Removal> {
+        backup_hold::begin_removal(&self.root)
+    }
+
+    /// Asks whether the sweep may remove files now.
+    pub(super) fn begin_sweep(&self, now: Time) -> io::Result<Removal> {
+        backup_hold::begin_sweep(&self.root, now)
     }
 
     /// Returns when the file last changed in any way, including links, in microseconds; `None` when it is missing.

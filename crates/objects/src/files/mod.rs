@@ -5,6 +5,7 @@
 //! nothing else behind. This module must not know the store, buckets or keys. Start reading at [`Files`]. Bytes come in
 //! through `writing`, which feeds `sums`, and go out through `reader`.
 
+mod backup_hold;
 mod buffers;
 mod copies;
 mod directory;
@@ -24,7 +25,10 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tarn_model::ids::FileId;
 use tarn_model::{Ids, Time};
+use tokio::sync::Notify;
 
+use backup_hold::Removal;
+pub use backup_hold::{BackupHold, RENEW_INTERVAL};
 use buffers::Buffers;
 use directory::Directory;
 pub use pending::Pending;
@@ -50,6 +54,8 @@ struct Inner {
     hashers: Hashers,
     /// The last known free bytes, and when they were read.
     recent_free: Mutex<Option<(Time, u64)>>,
+    /// Signals that files were left to the sweep, because a backup needs them.
+    left_to_sweep: Notify,
 }
 
 impl Files {
@@ -58,7 +64,8 @@ impl Files {
     pub fn open(dir: &Path, reserve_bytes: u64, ids: Arc<dyn Ids>) -> io::Result<Files> {
         let directory = Arc::new(Directory::open(dir, reserve_bytes, ids)?);
         let (buffers, hashers, recent_free) = (Arc::default(), Hashers::start()?, Mutex::default());
-        Ok(Files(Arc::new(Inner { directory, buffers, hashers, recent_free })))
+        let left_to_sweep = Notify::new();
+        Ok(Files(Arc::new(Inner { directory, buffers, hashers, recent_free, left_to_sweep })))
     }
 
     /// Receives a body. A small body stays in memory, a larger one becomes a file while it arrives.
@@ -81,19 +88,31 @@ impl Files {
         self.run_blocking(move |directory| copies::link_all(directory, &from)).await
     }
 
-    /// Removes files whose rows were removed and committed. Files that cannot be removed are left to the sweep.
+    /// Removes files whose rows were removed and committed. Files that cannot be removed, and those that a backup may
+    /// need, are left to the sweep.
     pub async fn remove(&self, files: Vec<FileId>) {
+        if files.is_empty() {
+            return;
+        }
         let remove = move |directory: &Arc<Directory>| {
+            let Removal::Allowed { _lock } = directory.begin_removal()? else { return Ok(false) };
             for file in files {
                 if let Err(error) = directory.remove(&file) {
                     tracing::warn!(%file, %error, "a file is left to the sweep");
                 }
             }
-            Ok(())
+            Ok(true)
         };
-        if let Err(error) = self.run_blocking(remove).await {
-            tracing::warn!(%error, "files are left to the sweep");
+        match self.run_blocking(remove).await {
+            Ok(true) => {}
+            Ok(false) => self.0.left_to_sweep.notify_one(),
+            Err(error) => tracing::warn!(%error, "files are left to the sweep"),
         }
+    }
+
+    /// Waits until files are left to the sweep because a backup needs them.
+    pub async fn wait_until_left(&self) {
+        self.0.left_to_sweep.notified().await;
     }
 
     /// Returns the bytes that an unprivileged user could still write.

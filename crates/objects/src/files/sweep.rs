@@ -8,6 +8,7 @@ use std::time::Duration;
 use tarn_model::Time;
 use tarn_model::ids::FileId;
 
+use super::backup_hold::Removal;
 use super::directory::{Directory, shard_name};
 
 /// The number of files checked at a time.
@@ -20,6 +21,8 @@ pub struct Swept {
     pub seen: u64,
     /// The number of files removed.
     pub removed: u64,
+    /// Whether a backup held the files, so that some of them were not examined.
+    pub was_held: bool,
 }
 
 pub(super) async fn sweep<F, Fut, E>(
@@ -40,11 +43,18 @@ where
             on_blocking_thread(directory, move |directory| orphan_candidates(directory, &shard)).await?;
         swept.seen += seen;
         for batch in files.chunks(BATCH) {
+            // From before the rows are read until the files are removed, no backup can begin to need them.
+            let removal = on_blocking_thread(directory, move |directory| directory.begin_sweep(now)).await?;
+            if matches!(removal, Removal::Held) {
+                swept.was_held = true;
+                return Ok(swept);
+            }
             let known = referenced(batch.to_vec()).await?;
             let orphans: Vec<_> = batch.iter().filter(|file| !known.contains(file)).cloned().collect();
             let before = now.before(grace);
             swept.removed +=
                 on_blocking_thread(directory, move |directory| Ok(remove_old(directory, orphans, before))).await?;
+            drop(removal);
         }
     }
     Ok(swept)

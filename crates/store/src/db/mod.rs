@@ -8,7 +8,7 @@ mod value;
 
 pub(crate) use migrations::SCHEMA_VERSION;
 pub(crate) use postgres::Postgres;
-pub(crate) use sqlite::{Sqlite, WriteOperation};
+pub(crate) use sqlite::{Sqlite, WriteOperation, sqlite_error};
 pub use value::{Param, Row};
 pub(crate) use value::{ToParam, params};
 

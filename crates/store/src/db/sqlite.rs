@@ -359,7 +359,7 @@ fn owned_value(value: ValueRef<'_>) -> Result<Value> {
     })
 }
 
-fn sqlite_error(error: rusqlite::Error) -> Error {
+pub(crate) fn sqlite_error(error: rusqlite::Error) -> Error {
     match error.sqlite_error_code() {
         Some(ErrorCode::ConstraintViolation) => Error::Taken,
         Some(ErrorCode::DiskFull | ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked | ErrorCode::CannotOpen) => {

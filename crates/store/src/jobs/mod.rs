@@ -27,4 +27,6 @@ mod rows;
 pub use admission::{admissible, count_interrupted, is_any_due, line};
 pub use leases::{Leased, is_lost, lease_available, leased, release, release_all, renew, set_log_bytes};
 pub use removal::{expired, expired_drafts, remove, removing, set_removing, tearing_down, tears_down, unknown};
-pub use rows::{count_open_of_cluster, get, insert, is_any_open, list, open_of_cluster, progress, refresh_draft, save};
+pub use rows::{
+    count_open_of_cluster, get, insert, is_any_open, list, open, open_of_cluster, progress, refresh_draft, save,
+};

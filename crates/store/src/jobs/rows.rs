@@ -62,6 +62,11 @@ pub fn open_of_cluster(tx: &mut Tx<'_>, cluster: &ClusterId) -> Result<Vec<Job>>
     tx.rows(sql, &params![cluster], read_job)
 }
 
+/// Returns all jobs that have not ended, also hidden ones.
+pub fn open(tx: &mut Tx<'_>) -> Result<Vec<Job>> {
+    tx.rows(select!("where ended_us is null order by created_us, id"), &[], read_job)
+}
+
 /// Returns whether a cluster has a job that has not ended.
 pub fn is_any_open(tx: &mut Tx<'_>, cluster: &ClusterId) -> Result<bool> {
     let sql = "select 1 from jobs where cluster_id = $1 and ended_us is null and removing = 0 limit 1";

@@ -86,6 +86,17 @@ pub(crate) struct ServeOptions {
     pub(super) log: Option<String>,
 }
 
+impl ServeOptions {
+    /// Options that only locate an installation.
+    pub(crate) fn of_installation(
+        config: Option<PathBuf>,
+        data: DataOptions,
+        secret_key_file: Option<PathBuf>,
+    ) -> ServeOptions {
+        ServeOptions { config, data, secret_key_file, ..ServeOptions::default() }
+    }
+}
+
 /// The driver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]

@@ -97,9 +97,14 @@ pub(crate) fn read_master_key(path: &Path) -> Result<Option<Secrets>> {
         return Err(Failure(format!("the master key {shown} is readable by other users; run chmod 600 on it")));
     }
     let text = std::fs::read_to_string(path).map_err(failed)?;
-    let mut bytes = [0; 32];
-    hex::decode_to_slice(text.trim(), &mut bytes).map_err(|_| {
+    let secrets = parse_master_key(&text).ok_or_else(|| {
         Failure(format!("{shown} is not a master key; it must contain 64 hexadecimal digits and nothing else"))
     })?;
-    Ok(Some(Secrets::new(bytes)))
+    Ok(Some(secrets))
+}
+
+/// Parses the text of a master key.
+pub(crate) fn parse_master_key(text: &str) -> Option<Secrets> {
+    let mut bytes = [0; 32];
+    hex::decode_to_slice(text.trim(), &mut bytes).ok().map(|()| Secrets::new(bytes))
 }

@@ -11,7 +11,7 @@ use crate::data;
 use crate::failure::{Failure, Result};
 
 /// The name under which the database keeps the mark of its directory.
-const MARK_NAME: &str = "objects_directory";
+pub(crate) const MARK_NAME: &str = "objects_directory";
 
 /// The file with the mark. No data file can have this name.
 const MARK_FILE: &str = "installation";
@@ -45,6 +45,23 @@ pub(crate) async fn ensure_owned(directory: &Path, store: &Store, ids: &dyn Ids)
             data::publish_secret(&data::prepare_secret(&place, &mark)?, &place)
         }
     }
+}
+
+/// Reads the mark of a directory; `None` if it has none.
+pub(crate) fn read_mark(directory: &Path) -> Result<Option<String>> {
+    match std::fs::read_to_string(directory.join(MARK_FILE)) {
+        Ok(mark) => Ok(Some(mark.trim().to_owned())),
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(Failure::with_cause(format!("cannot read the mark of {}", directory.display()), e)),
+    }
+}
+
+/// Marks a new directory of objects. Returns the mark, which the database has to keep under [`MARK_NAME`].
+pub(crate) fn write_new_mark(directory: &Path, ids: &dyn Ids) -> Result<String> {
+    let mark = format!("{:016x}{:016x}", ids.bits(), ids.bits());
+    let place = directory.join(MARK_FILE);
+    data::publish_secret(&data::prepare_secret(&place, &mark)?, &place)?;
+    Ok(mark)
 }
 
 /// Whether the directory is empty, apart from a temporary mark of an earlier start.

@@ -11,7 +11,9 @@ use tarn_driver::local::examine::{self, DiskLocation};
 use tarn_model::Clock as _;
 use tokio::task::JoinHandle;
 
-use super::checks::{certificate, configuration, database, drift, engine, keys, ports, private_networks, registries};
+use super::checks::{
+    backups, certificate, configuration, database, drift, engine, keys, ports, private_networks, registries,
+};
 use super::target::{RUN, Target};
 use crate::config::S3Listen;
 use crate::environment::SystemClock;
@@ -33,7 +35,7 @@ pub(super) struct Area {
 }
 
 /// All areas.
-pub(super) const AREAS: [Area; 17] = [
+pub(super) const AREAS: [Area; 18] = [
     Area {
         name: "kernel",
         checks: &[
@@ -175,6 +177,13 @@ pub(super) const AREAS: [Area; 17] = [
         is_host: false,
         only_for_instances: false,
         check: |target| Box::pin(database::check_database(target)),
+    },
+    Area {
+        name: "backups",
+        checks: &["backups.age"],
+        is_host: false,
+        only_for_instances: false,
+        check: |target| run_blocking(move || backups::check_backups(&target)),
     },
     Area {
         name: "engine",

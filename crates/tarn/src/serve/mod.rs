@@ -4,6 +4,7 @@ pub(crate) mod check;
 mod descriptors;
 pub(crate) mod driver;
 mod guest;
+mod last_backup;
 pub(crate) mod listeners;
 mod logging;
 mod metrics;
@@ -116,6 +117,7 @@ pub(crate) async fn run_engine(config: Config) -> Result<()> {
     tokio::spawn(forget_idle_callers(app.clone()));
     let waiting = app.clone();
     if let Some((listener, router)) = metrics {
+        tokio::spawn(last_backup::measure_age(config.data.clone()));
         tokio::spawn(tarn_server::serve(
             listener,
             router,

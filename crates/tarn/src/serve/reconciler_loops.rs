@@ -33,7 +33,7 @@ pub(crate) async fn run_reconcilers(control: Control) {
         ),
         repeat("abandoned uploads", || objects::abort_abandoned_uploads(control), pending),
         repeat("object rules", || objects::apply_object_rules(control), || objects::wait_until_rules_change(control)),
-        repeat("object files", || objects::sweep_object_files(control), pending),
+        repeat("object files", || objects::sweep_object_files(control), || objects::wait_until_files_are_left(control)),
         repeat("ended jobs", || jobs::tidy(control), || jobs::changed(control)),
         repeat("jobs on nodes", || jobs::sweep_nodes(control), pending),
         repeat("job files", || jobs::sweep_objects(control), pending),

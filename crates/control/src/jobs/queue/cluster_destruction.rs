@@ -60,7 +60,8 @@ pub(crate) async fn end_jobs_by_force(control: &Control, cluster: &ClusterId) ->
         recorded.reset();
         let mut ended = Vec::new();
         for job in jobs::open_of_cluster(tx, &of)? {
-            let job = end_job_by_force(tx, job)?;
+            let reason = format!("cluster {of} was destroyed before the job could end regularly");
+            let job = end_job_by_force(tx, job, reason)?;
             recorded.record_end(tx, &job)?;
             ended.push(job.id);
         }
@@ -73,10 +74,9 @@ pub(crate) async fn end_jobs_by_force(control: &Control, cluster: &ClusterId) ->
     Ok(())
 }
 
-fn end_job_by_force(tx: &mut Tx<'_>, job: Job) -> Result<Job> {
-    let (now, cluster) = (tx.now(), job.cluster.clone());
-    let outcome =
-        Outcome::Failed { reason: format!("cluster {cluster} was destroyed before the job could end regularly") };
+/// Ends a job that is open, in a transaction, without its node.
+pub(crate) fn end_job_by_force(tx: &mut Tx<'_>, job: Job, reason: String) -> Result<Job> {
+    let (now, outcome) = (tx.now(), Outcome::Failed { reason });
     let mut job = match job.state {
         State::Collecting(_) => job.moved(now, State::end)?,
         _ if job.state.is_placed() => job.moved(now, |state| state.collect(outcome)?.end())?,

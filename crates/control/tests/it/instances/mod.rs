@@ -4,3 +4,4 @@ mod dead_instances;
 mod images;
 mod reboots;
 mod restarts;
+mod restored;

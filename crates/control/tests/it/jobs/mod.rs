@@ -3,7 +3,7 @@
 mod after_end;
 mod attempts;
 mod logs;
-mod operations;
+pub(crate) mod operations;
 mod outputs;
 mod space;
 mod support;

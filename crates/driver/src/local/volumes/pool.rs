@@ -18,7 +18,7 @@ use crate::local::host::files;
 use crate::local::host::paths::InstallationPaths;
 
 /// The file in the pool that carries the installation id.
-const OWNER_FILE: &str = "installation";
+pub(in crate::local) const OWNER_FILE: &str = "installation";
 
 /// The file in the data directory that stores the location of the pool.
 const LOCATION_FILE: &str = "volumes.pool";
@@ -92,7 +92,7 @@ pub(in crate::local) fn unfinished_entries(pool: &Path) -> io::Result<Vec<PathBu
 }
 
 /// All volumes that are in place.
-pub(super) fn list_volumes(pool: &Path) -> io::Result<Vec<VolumeId>> {
+pub(in crate::local) fn list_volumes(pool: &Path) -> io::Result<Vec<VolumeId>> {
     let mut volumes = Vec::new();
     for entry in fs::read_dir(pool)? {
         volumes.extend(parse_volume_id(&entry?.file_name()));

@@ -2,6 +2,7 @@
 //!
 //! A check only reads. It returns findings, and never fails itself.
 
+pub(super) mod backups;
 pub(super) mod certificate;
 pub(super) mod configuration;
 pub(super) mod database;

@@ -1,0 +1,169 @@
+//! A database that was restored from a backup, before the first engine opens it.
+//!
+//! It is a new installation: on its host nothing runs of what the backup describes. So everything that ran, waited or
+//! was in progress is ended here, with the reason, in one transaction. The ledger and the events stay. Start reading at
+//! [`end_former_work`].
+
+use std::collections::BTreeSet;
+
+use tarn_driver::Observed;
+use tarn_model::clusters::Cluster;
+use tarn_model::ids::VolumeId;
+use tarn_model::lifecycle::State;
+use tarn_model::storage::VolumeState;
+use tarn_store::{
+    Store, Tx, attachments, backup, clusters, events, examine, installation, instances, jobs, requests, storage,
+};
+
+use crate::audit::{Difference, differences};
+use crate::jobs::queue::cluster_destruction::end_job_by_force;
+use crate::jobs::queue::ended_metrics::EndedMetrics;
+use crate::requests::{end_request, fail_object};
+use crate::{Error, Result};
+
+/// The facts about an installation that are true on every host. The others name the former host or its directories.
+const KEPT_FACTS: [&str; 2] = ["secret_key", "permissive_defaults"];
+
+/// The key under which the database says that it was restored, and from what.
+const RESTORED_KEY: &str = "restored";
+
+/// What a restore could not bring back, and what it kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Ended {
+    /// The clusters that ran or waited, by id and name. They are FAILED, and can be destroyed.
+    pub clusters: Vec<String>,
+    /// How many requests were in progress. They are FAILED.
+    pub requests: u64,
+    /// How many jobs had not ended. They have failed.
+    pub jobs: u64,
+    /// The volumes whose data is not on the new host, by id and name. They are FAILED until their data is found.
+    pub volumes_missing: Vec<String>,
+    /// How many volumes have their data.
+    pub volumes: u64,
+}
+
+/// Ends everything that ran on the former host. `why` is the reason that owners see; `present` are the volumes whose
+/// data is on the new host; `mark` is the new mark of the directory of objects, under its key.
+pub async fn end_former_work(
+    store: &Store,
+    why: &str,
+    present: &BTreeSet<VolumeId>,
+    mark: (&'static str, &str),
+) -> Result<Ended> {
+    let (why, present, mark) = (why.to_owned(), present.clone(), (mark.0, mark.1.to_owned()));
+    let write = store.write(move |tx| -> Result<Ended> {
+        let mut ended = Ended { requests: fail_requests(tx, &why)?, jobs: end_jobs(tx, &why)?, ..Ended::default() };
+        for cluster in live_clusters(tx)? {
+            ended.clusters.push(format!("{} ({})", cluster.id, cluster.name));
+            leave_cluster_behind(tx, cluster, &why)?;
+        }
+        mark_missing_volumes(tx, &present, &why, &mut ended)?;
+        backup::forget_host(tx)?;
+        installation::retain(tx, &KEPT_FACTS)?;
+        installation::set(tx, mark.0, &mark.1)?;
+        let now = tx.now();
+        installation::set(tx, RESTORED_KEY, &format!("{now}: {why}"))?;
+        let detail = serde_json::to_value(&ended).map_err(Error::internal)?;
+        events::record(tx, events::ENGINE, events::ENGINE, "machine", "machine.restored", &detail)?;
+        Ok(ended)
+    });
+    write.await
+}
+
+/// Ends the open requests. What they worked on is marked as after an abandoned undo.
+fn fail_requests(tx: &mut Tx<'_>, why: &str) -> Result<u64> {
+    let open = requests::open(tx)?;
+    let count = open.len() as u64;
+    for request in open {
+        let mut request = requests::fence(tx, request)?;
+        fail_object(tx, &request.kind, false, why)?;
+        request.progress = match request.progress.clone().undo(why.to_owned()) {
+            Ok(undoing) => undoing.fail()?,
+            // It was being undone, for a reason of its own.
+            Err(_) => request.progress.fail()?,
+        };
+        request.message = Some(format!("{why}."));
+        end_request(tx, request, "request.failed")?;
+    }
+    Ok(count)
+}
+
+fn end_jobs(tx: &mut Tx<'_>, why: &str) -> Result<u64> {
+    let open = jobs::open(tx)?;
+    let (count, metrics) = (open.len() as u64, EndedMetrics::default());
+    for job in open {
+        let job = end_job_by_force(tx, job, why.to_owned())?;
+        metrics.record_end(tx, &job)?;
+    }
+    Ok(count)
+}
+
+/// Returns every cluster that is not destroyed.
+fn live_clusters(tx: &mut Tx<'_>) -> Result<Vec<Cluster>> {
+    let ids: BTreeSet<_> = instances::claimed(tx)?.into_iter().map(|claimed| claimed.instance.cluster).collect();
+    let found = ids.iter().map(|id| clusters::get(tx, id)).collect::<tarn_store::Result<Vec<_>>>()?;
+    Ok(found.into_iter().flatten().collect())
+}
+
+fn leave_cluster_behind(tx: &mut Tx<'_>, cluster: Cluster, why: &str) -> Result<()> {
+    let (now, scope) = (tx.now(), cluster.owner.scope().to_owned());
+    for node in instances::of_cluster(tx, &cluster.id)? {
+        if node.state != State::Destroyed {
+            instances::save(tx, &node.left_behind(why)?)?;
+        }
+    }
+    if let Some(held) = attachments::of_cluster(tx, &cluster.id)? {
+        attachments::remove(tx, &cluster.id, &held.volume)?;
+    }
+    let reason = format!("{why}. Destroy it, and create another one");
+    let cluster = cluster.moved(now, |state| state.leave_behind(&reason))?;
+    clusters::save(tx, &cluster)?;
+    let detail = serde_json::json!({ "reason": reason });
+    Ok(events::record(tx, events::ENGINE, &scope, cluster.id.as_str(), "cluster.failed", &detail)?)
+}
+
+/// Marks volumes as missing whose data is not on the new host. Volumes are READY again when it is found.
+fn mark_missing_volumes(tx: &mut Tx<'_>, present: &BTreeSet<VolumeId>, why: &str, ended: &mut Ended) -> Result<()> {
+    let now = tx.now();
+    for (volume, _) in storage::claimed(tx)? {
+        if present.contains(&volume.id) {
+            ended.volumes += 1;
+            continue;
+        }
+        ended.volumes_missing.push(format!("{} ({})", volume.id, volume.name));
+        if volume.state != VolumeState::Ready {
+            continue;
+        }
+        let reason = format!("{why}, and its data was not there");
+        let scope = volume.owner.scope().to_owned();
+        let volume = volume.moved(now, |state| state.spoil(&reason))?;
+        storage::save(tx, &volume)?;
+        let detail = serde_json::json!({ "reason": reason });
+        events::record(tx, events::ENGINE, &scope, volume.id.as_str(), "storage.failed", &detail)?;
+    }
+    Ok(())
+}
+
+/// Examines a restored database before its first engine. Returns what is wrong; nothing should be.
+pub async fn audit_restored(store: &Store, present: &BTreeSet<VolumeId>) -> Result<Vec<String>> {
+    let mut wrong = examine::health(store).await.map_err(Error::from)?.faults.unwrap_or_default();
+    let counts = store.read(|tx| -> Result<[(u64, &str); 4]> {
+        Ok([
+            (requests::open(tx)?.len() as u64, "requests are in progress"),
+            (jobs::open(tx)?.len() as u64, "jobs have not ended"),
+            (backup::holding_instances(tx)?, "instances hold capacity"),
+            (backup::unbalanced_transfers(tx)?, "transactions of the ledger do not sum to zero"),
+        ])
+    });
+    let counts = counts.await?;
+    wrong.extend(counts.into_iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")));
+    // Nothing exists on the new host but its volumes, whose sizes only the driver can tell.
+    for difference in differences(store, &Observed::default()).await? {
+        match &difference {
+            Difference::Volume(volume, _) if present.contains(&volume.id) => {}
+            Difference::Instance(..) | Difference::Volume(..) => wrong.push(difference.to_string()),
+            Difference::UnknownInstance(_) | Difference::UnknownVolume(_) => wrong.push(difference.to_string()),
+        }
+    }
+    Ok(wrong)
+}

@@ -1,0 +1,105 @@
+//! The volumes of a backup: clones of their files where the filesystem can, copies without the holes elsewhere.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use rustix::fs::SeekFrom as Position;
+use rustix::io::Errno;
+use tarn_driver::local::restored_pool;
+use tarn_model::ids::VolumeId;
+
+use crate::backup::place::manifest::VolumeCopy;
+use crate::backup::place::sums::FileSum;
+
+/// The bytes copied at a time.
+const STEP_BYTES: u64 = 1 << 20;
+
+/// Copies the volumes into the directory of a backup. Returns them, and why others were left out.
+pub(in crate::backup) fn copy_volumes(
+    pool: &Path,
+    volumes: &[(VolumeId, bool)],
+    backup: &Path,
+) -> io::Result<(Vec<VolumeCopy>, Vec<String>)> {
+    let (mut copied, mut left_out) = (Vec::new(), Vec::new());
+    for (id, is_used) in volumes {
+        let (name, source) = (format!("{id}.volume"), restored_pool::volume_file(pool, id));
+        match copy_volume(&source, &backup.join(&name), *is_used) {
+            Ok(true) => copied.push(VolumeCopy { id: id.to_string(), file: FileSum::of(backup, &name)? }),
+            Ok(false) => left_out.push(format!(
+                "{id}: a cluster uses it, and only a filesystem that clones files, on which both the volumes and the \
+                 backups are, has its state of one moment; detach it, or copy its files in the cluster"
+            )),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => left_out.push(format!("{id}: it is missing")),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok((copied, left_out))
+}
+
+/// Copies the file of a volume to a new file. A volume in use can only be cloned, which is one moment of it; returns
+/// `false` if that is not possible.
+pub(in crate::backup) fn copy_volume(from: &Path, to: &Path, is_used: bool) -> io::Result<bool> {
+    let mut source = File::open(from)?;
+    let mut target = File::options().write(true).create_new(true).mode(0o600).open(to)?;
+    match rustix::fs::ioctl_ficlone(&target, &source) {
+        Ok(()) => {}
+        Err(_) if is_used => {
+            std::fs::remove_file(to)?;
+            return Ok(false);
+        }
+        Err(_) => copy_sparse(&mut source, &mut target)?,
+    }
+    target.sync_all()?;
+    Ok(true)
+}
+
+/// Copies the data of a file, and leaves its holes out.
+fn copy_sparse(source: &mut File, target: &mut File) -> io::Result<()> {
+    let length = source.metadata()?.len();
+    let mut at = 0;
+    while at < length {
+        at = match rustix::fs::seek(&*source, Position::Data(at)) {
+            Ok(data) => data,
+            // Only a hole is left.
+            Err(Errno::NXIO) => break,
+            Err(error) => return Err(error.into()),
+        };
+        let end = rustix::fs::seek(&*source, Position::Hole(at))?;
+        source.seek(SeekFrom::Start(at))?;
+        target.seek(SeekFrom::Start(at))?;
+        let mut buffer = vec![0; STEP_BYTES as usize];
+        while at < end {
+            let wanted = (end - at).min(STEP_BYTES) as usize;
+            source.read_exact(&mut buffer[..wanted])?;
+            target.write_all(&buffer[..wanted])?;
+            at += wanted as u64;
+        }
+    }
+    target.set_len(length)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+
+    use super::*;
+
+    /// A copy has the bytes and the holes of its source, and a volume in use is never copied in pieces.
+    #[test]
+    fn copies_are_sparse() {
+        let place = tempfile::tempdir().unwrap();
+        let (from, to) = (place.path().join("from"), place.path().join("to"));
+        let mut file = File::create(&from).unwrap();
+        file.write_all(b"begin").unwrap();
+        file.seek(SeekFrom::Start(64 << 20)).unwrap();
+        file.write_all(b"end").unwrap();
+        file.set_len(128 << 20).unwrap();
+        assert!(copy_volume(&from, &to, false).unwrap());
+        assert_eq!(FileSum::of(place.path(), "from").unwrap().blake3, FileSum::of(place.path(), "to").unwrap().blake3);
+        assert!(to.metadata().unwrap().blocks() * 512 < 4 << 20, "the holes take no space");
+        std::fs::remove_file(&to).unwrap();
+        assert_eq!(copy_volume(&from, &to, true).unwrap(), to.exists(), "it is cloned, or nothing is left");
+    }
+}

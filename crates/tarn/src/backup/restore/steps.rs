@@ -1,0 +1,125 @@
+//! The single steps of a restore: the master key, the database, the objects and the volumes.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::sync::Arc;
+
+use tarn_driver::local::restored_pool;
+use tarn_model::ids::VolumeId;
+use tarn_store::backup::NamedFile;
+use tarn_store::{Database, Store, backup};
+
+use super::target::Target;
+use crate::backup::options::RestoreOptions;
+use crate::backup::parts::{contents, database, postgres, sealed_key, volumes};
+use crate::backup::place::manifest::{Manifest, SEALED_KEY};
+use crate::backup::place::sums::copy_with_md5;
+use crate::backup::place::{Backup, Place, create_directory, shard};
+use crate::data::{master_key, ownership_mark};
+use crate::environment::{RandomIds, SystemClock};
+use crate::failure::{Failure, Result};
+
+/// Returns the master key: that of the backup, or the one that was given. `None` in a trial without either.
+pub(super) fn open_key(options: &RestoreOptions, backup: &Backup, manifest: &Manifest) -> Result<Option<String>> {
+    let Some(fingerprint) = &manifest.key_fingerprint else { return Ok(None) };
+    let passphrase = options.passphrase.read()?;
+    let key = match (&options.installation.secret_key_file, passphrase) {
+        (Some(path), _) => fs::read_to_string(path).map_err(|e| Failure::with_cause(path.display(), e))?,
+        (None, Some(passphrase)) if manifest.secret_key.is_some() => {
+            let sealed = fs::read_to_string(backup.directory.join(SEALED_KEY));
+            sealed_key::open(
+                &sealed.map_err(|e| Failure::with_cause("cannot read the encrypted key", e))?,
+                &passphrase,
+            )?
+        }
+        (None, _) if options.check => return Ok(None),
+        (None, _) if manifest.secret_key.is_some() => {
+            let todo = "give the passphrase of the master key with --passphrase-file or TARN_BACKUP_PASSPHRASE";
+            return Err(Failure(todo.to_owned()));
+        }
+        (None, _) => {
+            let todo = "the backup was made without the master key; give the file with --secret-key-file";
+            return Err(Failure(todo.to_owned()));
+        }
+    };
+    match master_key::parse_master_key(&key) {
+        Some(secrets) if secrets.fingerprint() == *fingerprint => Ok(Some(key.trim().to_owned())),
+        _ => Err(Failure("this is not the master key of the backup".to_owned())),
+    }
+}
+
+pub(super) async fn restore_database(target: &Target, from: &Backup, manifest: &Manifest) -> Result<()> {
+    let source = from.directory.join(&manifest.database_file.name);
+    match &target.database {
+        Database::Sqlite(path) => {
+            let copied = copy_with_md5(&source, path);
+            copied.map(drop).map_err(|e| Failure::with_cause("cannot write the database", e))
+        }
+        Database::Postgres(url) => {
+            let store = database::open(&target.database).await?;
+            let is_empty = store.read(backup::is_empty).await;
+            if !is_empty.map_err(|e: tarn_store::Error| Failure::with_cause("cannot read the database", e))? {
+                return Err(Failure("the database is not empty; give an empty one with --database".to_owned()));
+            }
+            postgres::restore(&postgres::find_program("pg_restore", &store).await?, url, &source)
+        }
+    }
+}
+
+/// Opens the restored database, which brings it to the schema of this program.
+pub(super) async fn open_restored(database: &Database) -> Result<Store> {
+    let store = Store::open(database, Arc::new(SystemClock), Arc::new(RandomIds)).await;
+    store.map_err(|e| Failure::with_cause("cannot open the restored database", e))
+}
+
+/// Restores the contents of objects. Returns the mark of their directory.
+pub(super) fn restore_objects(target: &Target, place: &Place, list: &[NamedFile]) -> Result<String> {
+    let failed = |e: io::Error| Failure::with_cause("cannot restore the objects", e);
+    create_directory(&target.objects).map_err(failed)?;
+    for file in list {
+        match contents::restore_content(place, file, &target.objects, target.is_trial) {
+            Ok(()) => {}
+            // The verification has reported it, and it is missing in the report.
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::Other) => {
+                eprintln!("tarn: {}: {error}", file.file);
+            }
+            Err(error) => return Err(failed(error)),
+        }
+    }
+    ownership_mark::write_new_mark(&target.objects, &RandomIds)
+}
+
+/// Returns the files that the database names and that are not there.
+pub(super) async fn missing_objects(store: &Store, target: &Target) -> Result<Vec<String>> {
+    let named = database::read_facts(store).await?.files;
+    let is_there = |file: &NamedFile| {
+        let path = target.objects.join(shard(&file.file)).join(file.file.as_str());
+        path.metadata().is_ok_and(|found| found.len() == file.bytes)
+    };
+    Ok(named.iter().filter(|file| !is_there(file)).map(|file| file.file.to_string()).collect())
+}
+
+/// Returns the volumes that will have their data: those of the backup, and those in the pool. In a trial, those of the
+/// backup count as restored: their checksums were compared.
+pub(super) fn present_volumes(target: &Target, manifest: &Manifest) -> Result<BTreeSet<VolumeId>> {
+    let mut present: BTreeSet<VolumeId> = manifest.volumes.iter().filter_map(|volume| volume.id.parse().ok()).collect();
+    let there = restored_pool::volumes_in(&target.pool);
+    present.extend(there.map_err(|e| Failure::with_cause("cannot read the pool of the volumes", e))?);
+    Ok(present)
+}
+
+/// Makes the pool that of the new installation, and restores the volumes of the backup that it does not have.
+pub(super) fn restore_volumes(target: &Target, backup: &Backup, manifest: &Manifest) -> Result<()> {
+    let failed = |e: io::Error| Failure::with_cause("cannot restore the volumes", e);
+    restored_pool::take_over_pool(&target.data, &target.pool).map_err(failed)?.map_err(|e| Failure(e.to_string()))?;
+    for volume in &manifest.volumes {
+        let Ok(id) = volume.id.parse::<VolumeId>() else { continue };
+        let to = restored_pool::volume_file(&target.pool, &id);
+        if !to.exists() {
+            restored_pool::create_volume_directory(&target.pool, &id).map_err(failed)?;
+            volumes::copy_volume(&backup.directory.join(&volume.file.name), &to, false).map_err(failed)?;
+        }
+    }
+    Ok(())
+}
