@@ -34,7 +34,7 @@ pub(crate) const ALL: [&str; 18] = [
     include_str!("../../../../migrations/0015_quotas.sql"),
     include_str!("../../../../migrations/0016_ended_requests.sql"),
     include_str!("../../../../migrations/0017_bucket_settings.sql"),
-    include_str!("../../../../migrations/0022_counts.sql"),
+    include_str!("../../../../migrations/0018_counts.sql"),
 ];
 
 /// The schema version that this program supports: the number of migrations.
