@@ -11,6 +11,7 @@ use tarn_cli::AdminCommand;
 use crate::config::{Config, DataOptions, ServeOptions};
 use crate::doctor::DoctorOptions;
 use crate::failure::{Failure, Result};
+use crate::migrate::{self, MigrateOptions};
 use crate::{admin, doctor, process_environment, serve};
 
 /// A GPU cloud on your own hosts, with the TensorPool API.
@@ -69,6 +70,8 @@ enum Admin {
         #[command(subcommand)]
         command: Key,
     },
+    /// Copy the database of a stopped engine into another one, from SQLite to PostgreSQL or back
+    Migrate(MigrateOptions),
     #[command(flatten)]
     Remote(tarn_cli::Admin),
 }
@@ -113,6 +116,9 @@ pub(crate) fn run_cli(cli: Cli) -> Result<ExitCode> {
         }
         Command::Admin { command: Admin::Key { command: Key::Reset(options) } } => {
             return build_runtime()?.block_on(admin::reset_admin_key(&options)).map(|()| ExitCode::SUCCESS);
+        }
+        Command::Admin { command: Admin::Migrate(options) } => {
+            return build_runtime()?.block_on(migrate::migrate_database(&options)).map(|()| ExitCode::SUCCESS);
         }
         Command::Admin { command: Admin::Key { command: Key::Remote(key) } } => {
             tarn_cli::Commands::Admin(AdminCommand::Keys(key))
