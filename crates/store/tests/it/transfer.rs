@@ -279,7 +279,9 @@ async fn unknown_sources_are_refused(
 #[tokio::test(flavor = "multi_thread")]
 async fn damaged_source_is_refused() {
     let source = filled(ROWS).await;
-    let damage = "pragma writable_schema = on; update sqlite_master set rootpage = (select rootpage from sqlite_master where name = 'requests_due') where name = 'requests_turns'";
+    // An index whose entries are others than its definition says.
+    let damage = "pragma writable_schema = on; update sqlite_master set sql = replace(sql, 'waiting = 1', 'waiting = 2') \
+                  where name = 'requests_turns'";
     raw(&source.database, damage).await;
     let Some(target) = empty(DatabaseKind::Postgres).await else { return };
     let refused = copy(&source.database, &target.database).await.unwrap_err();
