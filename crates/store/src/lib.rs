@@ -12,6 +12,7 @@ pub mod installation;
 pub mod jobs;
 #[cfg(feature = "testing")]
 pub mod testing;
+pub mod transfer;
 
 mod compute;
 mod error;

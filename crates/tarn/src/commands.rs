@@ -12,6 +12,7 @@ use crate::backup::{BackupCommand, RestoreOptions};
 use crate::config::{Config, DataOptions, ServeOptions};
 use crate::doctor::DoctorOptions;
 use crate::failure::{Failure, Result};
+use crate::migrate::{self, MigrateOptions};
 use crate::{admin, backup, doctor, process_environment, serve};
 
 /// A GPU cloud on your own hosts, with the TensorPool API.
@@ -74,6 +75,8 @@ enum Admin {
     },
     /// Back up an installation, also while its engine runs
     Backup(Box<BackupCommand>),
+    /// Copy the database of a stopped engine into another one, from SQLite to PostgreSQL or back
+    Migrate(MigrateOptions),
     #[command(flatten)]
     Remote(tarn_cli::Admin),
 }
@@ -124,6 +127,9 @@ pub(crate) fn run_cli(cli: Cli) -> Result<ExitCode> {
         }
         Command::Restore(options) => {
             return build_runtime()?.block_on(backup::run_restore(*options, cli.options.json));
+        }
+        Command::Admin { command: Admin::Migrate(options) } => {
+            return build_runtime()?.block_on(migrate::migrate_database(&options)).map(|()| ExitCode::SUCCESS);
         }
         Command::Admin { command: Admin::Key { command: Key::Remote(key) } } => {
             tarn_cli::Commands::Admin(AdminCommand::Keys(key))

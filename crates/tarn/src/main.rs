@@ -11,6 +11,7 @@ mod data;
 mod doctor;
 mod environment;
 mod failure;
+mod migrate;
 mod process_environment;
 mod serve;
 

@@ -6,12 +6,15 @@
 
 mod adoption;
 mod shape;
+mod tables;
 
 use std::collections::BTreeSet;
 
 use sha2::{Digest as _, Sha256};
 
-pub(super) use shape::{POSTGRES_SHAPE, Shape, read_sqlite};
+pub(crate) use shape::Shape;
+pub(super) use shape::{POSTGRES_SHAPE, read_sqlite};
+pub(crate) use tables::{Table, creation, tables};
 
 use crate::{Error, Result};
 

@@ -5,6 +5,7 @@ pub(crate) mod migrations;
 mod postgres;
 mod sqlite;
 mod value;
+pub(crate) mod whole;
 
 pub(crate) use migrations::SCHEMA_VERSION;
 pub(crate) use postgres::Postgres;

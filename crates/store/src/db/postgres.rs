@@ -1,5 +1,8 @@
 //! PostgreSQL: a bounded pool of connections. Every write is serializable and is repeated when it loses a race.
 
+mod guard;
+mod whole;
+
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -15,6 +18,8 @@ use super::value::Value;
 use super::{Executor, Param, Row, migrations};
 use crate::examine::Health;
 use crate::{Error, Result};
+
+pub(crate) use whole::WholeServer;
 
 /// The maximum number of connections of one process.
 const MAX_CONNECTIONS: usize = 16;
@@ -37,6 +42,8 @@ pub(crate) struct Postgres {
     config: tokio_postgres::Config,
     idle: Mutex<Vec<Connection>>,
     permits: Semaphore,
+    /// Whether the connections belong to an engine.
+    is_engine: bool,
 }
 
 struct Connection {
@@ -47,11 +54,7 @@ struct Connection {
 impl Postgres {
     /// Connects, checks the collation and migrates the schema.
     pub(crate) async fn open(url: &str) -> Result<Self> {
-        // The error must not repeat the address: it holds a password.
-        let config: tokio_postgres::Config =
-            url.parse().map_err(|_| Error::Unavailable("the database address cannot be understood".to_owned()))?;
-        let config = with_timeouts(config);
-        let postgres = Postgres { config, idle: Mutex::new(Vec::new()), permits: Semaphore::new(MAX_CONNECTIONS) };
+        let postgres = Postgres { is_engine: true, ..Self::connector(url)? };
         let connection = postgres.connect().await?;
         check_collation(&connection.client).await?;
         migrate_server(&connection.client).await?;
@@ -61,14 +64,20 @@ impl Postgres {
 
     /// Connects for reading. Nothing is created or migrated.
     pub(crate) async fn open_read_only(url: &str) -> Result<Self> {
-        let config: tokio_postgres::Config =
-            url.parse().map_err(|_| Error::Unavailable("the database address cannot be understood".to_owned()))?;
-        let mut config = with_timeouts(config);
-        config.options("-c default_transaction_read_only=on");
-        let postgres = Postgres { config, idle: Mutex::new(Vec::new()), permits: Semaphore::new(MAX_CONNECTIONS) };
+        let mut postgres = Self::connector(url)?;
+        postgres.config.options("-c default_transaction_read_only=on");
         let connection = postgres.connect().await?;
         postgres.release_connection(connection);
         Ok(postgres)
+    }
+
+    /// A pool without connections.
+    fn connector(url: &str) -> Result<Self> {
+        // The error must not repeat the address: it holds a password.
+        let config: tokio_postgres::Config =
+            url.parse().map_err(|_| Error::Unavailable("the database address cannot be understood".to_owned()))?;
+        let (idle, permits) = (Mutex::new(Vec::new()), Semaphore::new(MAX_CONNECTIONS));
+        Ok(Postgres { config: with_timeouts(config), idle, permits, is_engine: false })
     }
 
     /// The self-diagnosis of the server and the privileges of this user.
@@ -165,7 +174,11 @@ impl Postgres {
                 tracing::debug!(%error, "a database connection ended");
             }
         });
-        client.batch_execute("set statement_timeout = '30s'").await.map_err(postgres_error)?;
+        if self.is_engine {
+            guard::join_users(&client).await?;
+        } else {
+            client.batch_execute("set statement_timeout = '30s'").await.map_err(postgres_error)?;
+        }
         Ok(Connection { client, statements: HashMap::new() })
     }
 }

@@ -3,6 +3,8 @@
 //! A write waits in the queue while the previous group is being synced. Then all waiting writes become one group, each
 //! in its own savepoint. So all calls that arrive during an fsync share the cost of the next one.
 
+mod whole;
+
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,6 +23,8 @@ use super::value::Value;
 use super::{Executor, Param, Row, migrations};
 use crate::examine::Health;
 use crate::{Error, Result};
+
+pub(crate) use whole::WholeFile;
 
 /// A write in the queue of the writer thread.
 pub(crate) trait WriteOperation: Send {

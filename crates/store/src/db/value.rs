@@ -78,6 +78,18 @@ pub(crate) enum Value {
     Null,
 }
 
+impl Value {
+    /// The value as a parameter of a statement.
+    pub(crate) fn as_param(&self) -> Param<'_> {
+        match self {
+            Value::Text(text) => Param::Text(text),
+            Value::Integer(number) => Param::Integer(*number),
+            Value::Bytes(bytes) => Param::Bytes(bytes),
+            Value::Null => Param::Null,
+        }
+    }
+}
+
 /// A row that is read column by column from the left.
 #[derive(Debug)]
 pub struct Row {

@@ -16,3 +16,4 @@ mod objects;
 mod requests;
 mod schema_guard;
 mod support;
+mod transfer;

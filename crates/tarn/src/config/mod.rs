@@ -211,6 +211,14 @@ impl Config {
     }
 }
 
+/// The data directory and the database of a configuration file, if one is given, and of options.
+pub(crate) fn locate_database(config: Option<&Path>, options: &DataOptions) -> Result<(PathBuf, Database)> {
+    let config = config.map(read_config_file).transpose()?.unwrap_or_default();
+    let directory = options.data.clone().unwrap_or(config.data);
+    let database = parse_database(&directory, options.database.as_deref().or(config.database.as_deref()))?;
+    Ok((directory, database))
+}
+
 /// Parses the `--database` option.
 pub(crate) fn parse_database(data: &Path, url: Option<&str>) -> Result<Database> {
     match url {

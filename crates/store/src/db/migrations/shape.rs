@@ -6,7 +6,7 @@ use super::ALL;
 use crate::{Error, Result};
 
 /// The names of the columns, as `table.column`, and of the indexes.
-pub(in crate::db) type Shape = BTreeSet<String>;
+pub(crate) type Shape = BTreeSet<String>;
 
 /// Reads the shape of a SQLite database.
 const SQLITE_SHAPE: &str = "select tables.name || '.' || columns.name from sqlite_master tables, pragma_table_info(tables.name) columns \
