@@ -10,7 +10,7 @@ use crate::http::output::response::{EndpointResult, JsonResponse};
 
 /// Health of the engine
 ///
-/// Needs no key. Responds 503 when the database is not available.
+/// Needs no key. Responds 503 within two seconds when the database is not available.
 #[utoipa::path(
     get,
     path = "/healthz",

@@ -5,6 +5,7 @@ mod concurrency;
 mod durability;
 mod examine;
 mod gpus;
+mod hanging_server;
 mod jobs;
 mod keys;
 mod limits;
