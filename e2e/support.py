@@ -96,13 +96,19 @@ class Server:
         self.command = [str(part) for part in [BINARY, "serve", *defaults, *options]]
 
     def __enter__(self):
-        return self.start()
+        return self if self.process and self.process.poll() is None else self.start()
 
     def __exit__(self, *_):
         self.kill()
 
     def start(self):
-        """Starts the process and waits until it responds."""
+        """Starts the process and waits until it is healthy."""
+        self.launch()
+        eventually(self.is_healthy, what=f"a response of {self.url}/healthz")
+        return self
+
+    def launch(self):
+        """Starts the process, which may have to wait. In a `with`, this takes the place of `start`."""
         assert BINARY.exists(), f"{BINARY} is missing: cargo build -p tarn, or set TARN_BINARY"
         with open(self.log, "ab") as log:
             # The server ends with the test run.
@@ -110,7 +116,6 @@ class Server:
                 ["setpriv", "--pdeathsig", "KILL", *self.command],
                 env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             )  # fmt: skip
-        eventually(self.is_healthy, what=f"a response of {self.url}/healthz")
         return self
 
     def is_healthy(self) -> bool:

@@ -13,8 +13,9 @@ from test_client_names import LINES
 from test_client_refusals import OPEN, REFUSED, USAGE
 from test_client_terminal import WATCHED
 
-# These belong to the engine (test_doctor*.py, test_backups.py, test_migrate.py), or print nothing that could fail.
-NOT_OURS = {"serve", "doctor", "backup", "restore", "migrate", "openapi", "help"}
+# These belong to the engine (test_doctor*.py, test_backups.py, test_migrate.py, test_two_engines.py), or print nothing
+# that could fail.
+NOT_OURS = {"serve", "doctor", "backup", "restore", "migrate", "driver", "openapi", "help"}
 # These print a shell script, the output of `scp` or a body of the client, and no body of the API.
 NO_BODY = {"cp", "ssh-config", "completion", "admin key reset"}
 # It needs PostgreSQL.

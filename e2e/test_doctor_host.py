@@ -73,7 +73,8 @@ def test_trial_on_real_engine_passes(cloud):
     expected = {"cluster create", "volume create", "volume attach", "job run", "job output", "object put", "object get"}
     assert expected | {"cluster destroy", "volume destroy", "bucket delete", "job delete"} <= set(report.steps)
     assert report.body["trial"] and documented() - set(report.found) <= {
-        "certificate.valid", "certificate.names", "certificate.served", "certificate.key_file", "database.server", "database.clock", "engine.metrics",
+        "certificate.valid", "certificate.names", "certificate.served", "certificate.key_file", "database.server", "database.clock",
+        "database.host", "engine.metrics",
     }  # fmt: skip
     check_trial_left_nothing(cloud)
 

@@ -4,11 +4,19 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+import requests
 
-from support import Server
+from support import Server, eventually
 
 DISK_MIB = 8
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small filesystem needs root")
+
+
+def fill_disk(ballast):
+    """Fills the disk of a file."""
+    with open(ballast, "wb", buffering=0) as file, pytest.raises(OSError, match="No space"):
+        for _ in range(10_000):
+            file.write(b"\0" * 4096)
 
 
 def request_volume(server, name):
@@ -25,9 +33,7 @@ def test_full_disk_refuses_and_recovers(small_disk):
         kept_name = "kept"
         kept = request_volume(server, kept_name).json()
         server.finish(kept["request_id"])
-        with open(ballast, "wb", buffering=0) as file, pytest.raises(OSError, match="No space"):
-            for _ in range(10_000):
-                file.write(b"\0" * 4096)
+        fill_disk(ballast)
         names = [f"volume-{number}" for number in range(300)]
         # Many at once, so that they share transactions: the success of one must not commit another that was refused.
         with ThreadPoolExecutor(16) as callers:
@@ -47,4 +53,58 @@ def test_full_disk_refuses_and_recovers(small_disk):
     with Server(small_disk) as server:
         server.call("GET", "/storage/info/" + kept["storage_id"], expect=200)
         server.call("GET", "/storage/info/" + again["storage_id"], expect=200)
+        server.stop()
+
+
+@needs_root
+@pytest.mark.parametrize("end", ["stop", "kill"])
+def test_start_on_full_disk_serves_reads(small_disk, end):
+    """An engine that is started on a full disk serves what only reads, says what it waits for, and continues without a
+    restart when there is space."""
+    assert os.path.ismount(small_disk), "fill only the small disk"
+    ballast = small_disk / "ballast"
+    with Server(small_disk) as server:
+        kept = request_volume(server, "kept").json()
+        server.finish(kept["request_id"])
+        getattr(server, end)()
+        fill_disk(ballast)
+        server.launch()
+        health = lambda: server.session.get(f"{server.url}/healthz", timeout=20)  # noqa: E731
+        eventually(lambda: is_answered(health), what="a response")
+        refused = health()
+        assert (refused.status_code, refused.json()["code"]) == (503, "engine_waiting"), refused.text
+        assert "free some space" in refused.json()["message"] and "Retry-After" in refused.headers
+        assert server.call("GET", "/storage/info/" + kept["storage_id"], expect=200)
+        assert server.call("GET", "/me", expect=200)
+        pid = server.process.pid
+
+        ballast.unlink()
+        eventually(lambda: health().status_code == 200, what="a healthy engine")
+        again = request_volume(server, "again").json()
+        server.finish(again["request_id"])
+        assert server.process.pid == pid and "the wait is over" in server.output()
+        server.stop()
+
+
+def is_answered(call) -> bool:
+    """Whether a call gets any response."""
+    try:
+        return bool(call() is not None)
+    except requests.ConnectionError:
+        return False
+
+
+@needs_root
+def test_first_start_on_full_disk_waits(small_disk):
+    """A new installation on a full disk waits as well, refuses calls with the reason, and is set up when there is space."""
+    assert os.path.ismount(small_disk), "fill only the small disk"
+    ballast = small_disk / "ballast"
+    fill_disk(ballast)
+    with Server(small_disk).launch() as server:
+        eventually(lambda: is_answered(lambda: server.session.get(f"{server.url}/healthz", timeout=20)), what="a response")
+        refused = server.session.get(f"{server.url}/cluster/list", timeout=20)
+        assert (refused.status_code, refused.json()["code"]) == (503, "engine_waiting"), refused.text
+        ballast.unlink()
+        eventually(server.is_healthy, what="a healthy engine")
+        server.call("GET", "/me", expect=200)
         server.stop()

@@ -295,7 +295,7 @@ impl Control {
 
     /// Returns an error while the database does not respond.
     pub async fn ping(&self) -> Result<()> {
-        self.store().read(|tx| tarn_store::line::length(tx, 1).map(drop)).await.map_err(Error::from)
+        self.store().ping().await.map_err(Error::from)
     }
 
     /// Carries out the change of a caller in one transaction, at most once if the caller sent an idempotency key, and

@@ -6,6 +6,7 @@
 
 pub mod audit;
 pub mod bootstrap;
+pub mod host_binding;
 pub mod jobs;
 pub mod operations;
 pub mod reconcilers;

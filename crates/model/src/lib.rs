@@ -23,6 +23,6 @@ pub use basics::money::Money;
 pub use basics::refused::Refused;
 pub use basics::time::Time;
 pub use basics::{environment, ids, money, names, refused, time};
-pub use compute::{capacity, catalogue, clusters, gpus, images, instance_end, lifecycle, line};
+pub use compute::{capacity, catalogue, clusters, gpus, host_binding, images, instance_end, lifecycle, line};
 pub use data::{buckets, cors, object_rules, objects, s3_keys, storage};
 pub use work::{job_configs, jobs, requests};

@@ -62,6 +62,8 @@ pub(crate) struct Shared {
     pub(crate) connections: UserConnections,
     /// Whether the engine is stopping, so that no call should keep waiting for an event.
     stopping: watch::Sender<bool>,
+    /// What the engine waits for before it works on requests; it serves reads meanwhile.
+    waiting: watch::Sender<Option<String>>,
     ids: Arc<dyn Ids>,
 }
 
@@ -76,6 +78,7 @@ impl App {
             sockets: SocketLimits::default(),
             connections: UserConnections::new(MAX_CONNECTIONS, USER_CONNECTIONS, ORGANIZATION_CONNECTIONS),
             stopping: watch::Sender::new(false),
+            waiting: watch::Sender::new(None),
             ids,
         };
         App { control, shared: Arc::new(shared) }
@@ -90,6 +93,16 @@ impl App {
     /// Makes all calls that wait for an event respond with what there is, because the engine is stopping.
     pub fn stop_waiting(&self) {
         self.shared.stopping.send_replace(true);
+    }
+
+    /// Tells probes what the engine waits for before it works on requests, or that it waits no more.
+    pub fn set_waiting(&self, reason: Option<String>) {
+        self.shared.waiting.send_replace(reason);
+    }
+
+    /// Returns what the engine waits for before it works on requests.
+    pub(crate) fn waiting_reason(&self) -> Option<String> {
+        self.shared.waiting.borrow().clone()
     }
 
     /// Drops the rate limits of keys without recent calls, so that memory is bounded by the callers of the last

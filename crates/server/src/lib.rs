@@ -16,6 +16,7 @@ pub use app::{App, Front, Limits};
 pub use gateway::serve_gateway;
 pub use http::openapi::openapi;
 pub use http::router::router;
+pub use http::waiting::waiting_router;
 pub use idle_timeout::with_idle_timeout;
 pub use loopback_proxy::{LoopbackProxy, serve_loopback_proxies};
 pub use serve::{InstanceConnection, Listening, RefusalForm, Tls, TrustedNetwork, TrustedProxies, serve};

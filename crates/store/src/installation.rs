@@ -1,6 +1,9 @@
 //! Facts about the whole installation: those written once, such as the fingerprint of its master key, and those that
 //! are updated.
 
+use tarn_model::Time;
+use tarn_model::host_binding::{HostBinding, Place};
+
 use crate::db::params;
 use crate::{Error, Result, Tx};
 
@@ -36,4 +39,29 @@ pub fn retain(tx: &mut Tx<'_>, keys: &[&str]) -> Result<()> {
 /// Returns the value stored under `key`.
 pub fn get(tx: &mut Tx<'_>, key: &str) -> Result<Option<String>> {
     tx.row("select value from installation where key = $1", &params![key], |row| row.text())
+}
+
+/// The name of the binding to an installation of the local driver: its id, when its engine was seen, and its seat.
+const HOST_BINDING: &str = "local_driver";
+
+/// Returns to which installation of the local driver the database is bound.
+pub fn host_binding(tx: &mut Tx<'_>) -> Result<Option<HostBinding>> {
+    let Some(text) = get(tx, HOST_BINDING)? else { return Ok(None) };
+    parse_host_binding(&text).map(Some).ok_or_else(|| Error::Corrupt(format!("the binding {text:?} to a host")))
+}
+
+/// Binds the database to an installation of the local driver.
+pub fn set_host_binding(tx: &mut Tx<'_>, binding: &HostBinding) -> Result<()> {
+    let seen = binding.seen.map_or_else(|| "stopped".to_owned(), |seen| seen.as_micros().to_string());
+    set(tx, HOST_BINDING, &format!("{} {seen} {}", binding.place.installation, binding.place.seat))
+}
+
+fn parse_host_binding(text: &str) -> Option<HostBinding> {
+    let (installation, rest) = text.split_once(' ')?;
+    let (seen, seat) = rest.split_once(' ')?;
+    let seen = match seen {
+        "stopped" => None,
+        micros => Some(Time::from_micros(micros.parse().ok()?)),
+    };
+    Some(HostBinding { place: Place { installation: installation.to_owned(), seat: seat.to_owned() }, seen })
 }

@@ -67,6 +67,14 @@ impl Store {
         }
     }
 
+    /// Returns whether the database responds, within two seconds if it is a server, however busy its connections are.
+    pub async fn ping(&self) -> Result<()> {
+        match &*self.backend {
+            Backend::Sqlite(sqlite) => sqlite.read(|db| db.query("select 1 from installation limit 1", &[]))?.map(drop),
+            Backend::Postgres(postgres) => postgres.ping().await,
+        }
+    }
+
     /// Adds the fingerprints that a migration cannot compute, in batches.
     async fn fill_fingerprints(&self) -> Result<()> {
         let mut after = String::new();

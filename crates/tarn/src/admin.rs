@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use tarn_control::bootstrap;
+use tarn_control::{bootstrap, host_binding};
+use tarn_model::host_binding::{ALIVE, NotBound};
 use tarn_model::ids::fresh_api_key;
 use tarn_store::{Database, Store};
 
@@ -11,6 +12,7 @@ use crate::config::{DataOptions, parse_database};
 use crate::data;
 use crate::environment::{RandomIds, SystemClock};
 use crate::failure::{Failure, Result};
+use crate::serve::host_binding::own_place;
 
 /// Creates a new API key for the administrator. It is valid at once, also while the engine runs.
 pub(crate) async fn reset_admin_key(options: &DataOptions) -> Result<()> {
@@ -40,4 +42,48 @@ pub(crate) async fn reset_admin_key(options: &DataOptions) -> Result<()> {
         data::admin_key_path(&dir).display()
     );
     Ok(())
+}
+
+/// Gives a PostgreSQL database to the local driver of this data directory.
+pub(crate) async fn adopt_database(options: &DataOptions) -> Result<()> {
+    let dir = options.data.clone().unwrap_or_else(|| PathBuf::from("./tarn-data"));
+    let database = parse_database(&dir, options.database.as_deref())?;
+    if matches!(database, Database::Sqlite(_)) {
+        return Err(Failure(
+            "only a PostgreSQL database belongs to an installation: give its URL with --database; a SQLite database is \
+             used by the data directory that it is in"
+                .to_owned(),
+        ));
+    }
+    let store = Store::open(&database, Arc::new(SystemClock), Arc::new(RandomIds)).await;
+    let store = store.map_err(|e| Failure::with_cause("cannot open the database", e))?;
+    let failed = |e| Failure::with_cause("cannot bind the database", e);
+    // A refused adoption leaves nothing in the directory.
+    host_binding::check_adoption(&store).await.map_err(failed)?.map_err(cannot_adopt)?;
+    data::create_directory(&dir)?;
+    // The next engine of this directory must find the id that the database gets.
+    let _lock = data::lock_directory(&dir).await?;
+    let place = own_place(&dir)?;
+    let own = place.installation.clone();
+    let earlier = host_binding::adopt(&store, place).await.map_err(failed)?.map_err(cannot_adopt)?;
+    match earlier.filter(|earlier| *earlier != own) {
+        Some(earlier) => println!(
+            "The database belongs to installation {own} in {} now, and no longer to {earlier}. An engine of {earlier} is \
+             refused. The next start here marks clusters and volumes that this host does not have as FAILED.",
+            dir.display()
+        ),
+        None => println!("The database belongs to installation {own} in {}.", dir.display()),
+    }
+    Ok(())
+}
+
+fn cannot_adopt(refused: NotBound) -> Failure {
+    match refused {
+        NotBound::AliveElsewhere { seconds_ago } => Failure(format!(
+            "the engine of this database was alive {seconds_ago} s ago: stop it first. If its host has died, wait until it \
+             was silent for {} s",
+            ALIVE.as_secs()
+        )),
+        NotBound::Foreign { installation } => Failure(format!("the database belongs to installation {installation}")),
+    }
 }

@@ -77,6 +77,11 @@ enum Admin {
     Backup(Box<BackupCommand>),
     /// Copy the database of a stopped engine into another one, from SQLite to PostgreSQL or back
     Migrate(MigrateOptions),
+    /// Manage the driver that creates instances
+    Driver {
+        #[command(subcommand)]
+        command: DriverCommand,
+    },
     #[command(flatten)]
     Remote(tarn_cli::Admin),
 }
@@ -87,6 +92,15 @@ enum Key {
     Reset(DataOptions),
     #[command(flatten)]
     Remote(tarn_cli::AdminKey),
+}
+
+#[derive(Subcommand)]
+enum DriverCommand {
+    /// Give a PostgreSQL database to the local driver of this data directory, after that of the database was lost
+    ///
+    /// The engine of the lost one must have stopped. The next engine that starts here marks what this host does not
+    /// have as failed. A data directory that was moved needs no command.
+    Adopt(DataOptions),
 }
 
 /// Runs a command, and returns the exit code of the program.
@@ -130,6 +144,9 @@ pub(crate) fn run_cli(cli: Cli) -> Result<ExitCode> {
         }
         Command::Admin { command: Admin::Migrate(options) } => {
             return build_runtime()?.block_on(migrate::migrate_database(&options)).map(|()| ExitCode::SUCCESS);
+        }
+        Command::Admin { command: Admin::Driver { command: DriverCommand::Adopt(options) } } => {
+            return build_runtime()?.block_on(admin::adopt_database(&options)).map(|()| ExitCode::SUCCESS);
         }
         Command::Admin { command: Admin::Key { command: Key::Remote(key) } } => {
             tarn_cli::Commands::Admin(AdminCommand::Keys(key))

@@ -1,5 +1,6 @@
 //! Why a command failed, as a message for the person at the terminal.
 
+use std::fmt::Display;
 use std::io;
 use std::net::SocketAddr;
 
@@ -8,12 +9,66 @@ use std::net::SocketAddr;
 #[error("{0}")]
 pub(crate) struct Failure(pub(crate) String);
 
+/// Why the engine does not start.
+#[derive(Debug)]
+pub(crate) enum StartFailure {
+    /// It starts by itself when this is over.
+    Temporary(String),
+    /// A person has to do something first.
+    Final(Failure),
+}
+
+/// The result of a part of the start.
+pub(crate) type StartResult<T> = std::result::Result<T, StartFailure>;
+
+/// An error that may be over by itself.
+pub(crate) trait MaybeTemporary: Display {
+    /// Whether it is worth waiting.
+    fn is_temporary(&self) -> bool;
+}
+
+impl MaybeTemporary for tarn_store::Error {
+    fn is_temporary(&self) -> bool {
+        matches!(self, tarn_store::Error::Unavailable(_))
+    }
+}
+
+impl MaybeTemporary for tarn_control::Error {
+    fn is_temporary(&self) -> bool {
+        self.kind == tarn_control::Kind::Unavailable
+    }
+}
+
+impl StartFailure {
+    /// A failure of the form `what: error`.
+    pub(crate) fn with_cause(what: impl Display, error: impl MaybeTemporary) -> Self {
+        let message = format!("{what}: {error}");
+        if error.is_temporary() { StartFailure::Temporary(message) } else { StartFailure::Final(Failure(message)) }
+    }
+}
+
+impl From<Failure> for StartFailure {
+    fn from(failure: Failure) -> Self {
+        StartFailure::Final(failure)
+    }
+}
+
+/// For commands that do not wait.
+impl From<StartFailure> for Failure {
+    fn from(failure: StartFailure) -> Self {
+        match failure {
+            StartFailure::Temporary(message) => Failure(message),
+            StartFailure::Final(failure) => failure,
+        }
+    }
+}
+
 /// The result of a command.
 pub(crate) type Result<T> = std::result::Result<T, Failure>;
 
 impl Failure {
     /// A failure of the form `what: error`.
-    pub(crate) fn with_cause(what: impl std::fmt::Display, error: impl std::fmt::Display) -> Self {
+    pub(crate) fn with_cause(what: impl Display, error: impl Display) -> Self {
         Failure(format!("{what}: {error}"))
     }
 

@@ -3,6 +3,7 @@
 
 mod access;
 mod capacity;
+mod host_binding;
 mod instances;
 mod jobs;
 mod requests;

@@ -5,14 +5,14 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use crate::local::host::files;
+use crate::local::host::{files, processes};
 
 const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 const LENGTH: usize = 6;
 const FILE: &str = "installation";
 
 /// Returns the id of the installation whose data directory this is, and generates it on the first call.
-pub(super) fn ensure_id(data: &Path) -> io::Result<String> {
+pub fn ensure_id(data: &Path) -> io::Result<String> {
     if let Some(id) = existing_id(data)? {
         return Ok(id);
     }
@@ -22,7 +22,7 @@ pub(super) fn ensure_id(data: &Path) -> io::Result<String> {
 }
 
 /// Returns the id of the installation, if it has one.
-pub(super) fn existing_id(data: &Path) -> io::Result<Option<String>> {
+pub fn existing_id(data: &Path) -> io::Result<Option<String>> {
     match fs::read_to_string(data.join(FILE)) {
         Ok(text) => {
             let id = text.trim();
@@ -34,6 +34,12 @@ pub(super) fn existing_id(data: &Path) -> io::Result<Option<String>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// Returns the seat of an engine on this host: which run of the host, and which data directory. Only one engine at a
+/// time can use it.
+pub fn seat(data: &Path) -> io::Result<String> {
+    Ok(format!("{} {}", processes::boot_id()?, data.canonicalize()?.display()))
 }
 
 /// Generates six characters. The first is a letter, because some names that carry the id must not start with a digit.

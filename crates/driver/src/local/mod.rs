@@ -20,7 +20,7 @@ mod helper_process;
 mod host;
 mod host_image;
 mod images;
-mod installation;
+pub mod installation;
 mod instance;
 mod local_host;
 mod lxcfs;

@@ -4,6 +4,7 @@ pub mod capacity;
 pub mod catalogue;
 pub mod clusters;
 pub mod gpus;
+pub mod host_binding;
 pub mod images;
 pub mod instance_end;
 pub mod lifecycle;

@@ -7,10 +7,12 @@ use crate::App;
 use crate::http::input::body::Body;
 use crate::http::input::call::Call;
 use crate::http::output::response::{EndpointResult, JsonResponse};
+use crate::http::waiting::waiting_failure;
 
 /// Health of the engine
 ///
-/// Needs no key. Responds 503 when the database is not available.
+/// Needs no key. Responds 503 within two seconds when the database is not available, and while the engine waits for it
+/// or for space on its disk.
 #[utoipa::path(
     get,
     path = "/healthz",
@@ -20,6 +22,9 @@ use crate::http::output::response::{EndpointResult, JsonResponse};
     security(()),
 )]
 pub(crate) async fn healthz(State(app): State<App>) -> EndpointResult<HealthzResponse> {
+    if let Some(reason) = app.waiting_reason() {
+        return Err(waiting_failure(&reason));
+    }
     app.control.ping().await?;
     Ok(JsonResponse::ok(HealthzResponse { status: "ok".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() }))
 }

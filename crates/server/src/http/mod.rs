@@ -9,6 +9,7 @@ pub(crate) mod middleware;
 pub(crate) mod openapi;
 pub(crate) mod output;
 pub(crate) mod router;
+pub(crate) mod waiting;
 
 mod admin;
 mod clusters;

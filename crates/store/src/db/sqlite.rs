@@ -6,6 +6,7 @@
 mod whole;
 
 use std::fs::OpenOptions;
+use std::io::ErrorKind;
 use std::os::unix::fs::OpenOptionsExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -78,7 +79,7 @@ impl Sqlite {
     pub(crate) fn open(path: &Path) -> Result<Self> {
         // Only the owner may read it. The files that SQLite creates beside it get the same mode.
         let created = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path);
-        created.map_err(|error| Error::Unavailable(format!("{}: {error}", path.display())))?;
+        created.map_err(|error| creation_error(path, &error))?;
         let mut connection = open_connection(path, OpenFlags::default())?;
         connection
             .execute_batch(
@@ -191,6 +192,14 @@ impl Sqlite {
             readers.push(connection);
         }
         Ok(result)
+    }
+}
+
+/// The error of a file that cannot be created. Only space can come back by itself.
+fn creation_error(path: &Path, error: &std::io::Error) -> Error {
+    match error.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Error::Unavailable(error.to_string()),
+        _ => Error::Database(format!("{}: {error}", path.display())),
     }
 }
 

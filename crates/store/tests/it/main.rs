@@ -6,6 +6,7 @@ mod counts;
 mod durability;
 mod examine;
 mod gpus;
+mod hanging_server;
 mod jobs;
 mod keys;
 mod limits;

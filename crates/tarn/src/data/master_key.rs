@@ -11,14 +11,14 @@ use tarn_store::{Store, installation};
 
 use crate::config::Config;
 use crate::data;
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, Result, StartFailure, StartResult};
 
 /// The name under which the database keeps the fingerprint of its master key.
 pub(crate) const FINGERPRINT_NAME: &str = "secret_key";
 
 /// Reads the master key, or creates one for a new database. A database that belongs to another key is refused: every
 /// host key would change, and encrypted data would be lost.
-pub(crate) async fn load_or_create(config: &Config, store: &Store) -> Result<Secrets> {
+pub(crate) async fn load_or_create(config: &Config, store: &Store) -> StartResult<Secrets> {
     let path = master_key_path(config);
     if let Some(secrets) = read_master_key(&path)? {
         return if bind_to_database(store, &secrets).await? {
@@ -27,7 +27,8 @@ pub(crate) async fn load_or_create(config: &Config, store: &Store) -> Result<Sec
             Err(Failure(format!(
                 "{} is not the master key of this database; give the right file with --secret-key-file",
                 path.display()
-            )))
+            ))
+            .into())
         };
     }
     if let Some(secrets) = adopt_prepared_key(&path, store).await? {
@@ -39,13 +40,14 @@ pub(crate) async fn load_or_create(config: &Config, store: &Store) -> Result<Sec
     let secrets = Secrets::new(bytes);
     // The key is on disk before anything depends on it, and in its final place only if the database accepted it.
     match bind_to_database(store, &secrets).await {
-        Ok(true) => data::publish_secret(&prepared, &path).map(|()| secrets),
+        Ok(true) => Ok(data::publish_secret(&prepared, &path).map(|()| secrets)?),
         Ok(false) => {
             let _ = std::fs::remove_file(prepared);
             Err(Failure(format!(
                 "the master key of this database is not at {}; restore it, or copy it from another replica",
                 path.display()
-            )))
+            ))
+            .into())
         }
         Err(failure) => {
             let _ = std::fs::remove_file(prepared);
@@ -60,9 +62,9 @@ pub(crate) fn master_key_path(config: &Config) -> PathBuf {
 }
 
 /// Puts a prepared key in place if the database accepted it, but the engine stopped before it renamed the file.
-async fn adopt_prepared_key(path: &Path, store: &Store) -> Result<Option<Secrets>> {
+async fn adopt_prepared_key(path: &Path, store: &Store) -> StartResult<Option<Secrets>> {
     let known = store.read(|tx| installation::get(tx, FINGERPRINT_NAME)).await;
-    let known = known.map_err(|e: tarn_store::Error| Failure::with_cause("cannot check the master key", e))?;
+    let known = known.map_err(|e: tarn_store::Error| StartFailure::with_cause("cannot check the master key", e))?;
     let (Some(known), Some(directory), Some(name)) = (known, path.parent(), path.file_name()) else { return Ok(None) };
     let prefix = format!("{}.", name.to_string_lossy());
     for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
@@ -70,18 +72,19 @@ async fn adopt_prepared_key(path: &Path, store: &Store) -> Result<Option<Secrets
             && let Ok(Some(secrets)) = read_master_key(&entry.path())
             && secrets.fingerprint() == known
         {
-            return data::publish_secret(&entry.path(), path).map(|()| Some(secrets));
+            return Ok(data::publish_secret(&entry.path(), path).map(|()| Some(secrets))?);
         }
     }
     Ok(None)
 }
 
 /// Binds the database to the key unless it is bound, and returns whether it is bound to this key.
-async fn bind_to_database(store: &Store, secrets: &Secrets) -> Result<bool> {
+async fn bind_to_database(store: &Store, secrets: &Secrets) -> StartResult<bool> {
     let own = secrets.fingerprint();
     let wanted = own.clone();
     let kept = store.write(move |tx| installation::remember_once(tx, FINGERPRINT_NAME, &wanted)).await;
-    kept.map(|kept| kept == own).map_err(|e: tarn_store::Error| Failure::with_cause("cannot check the master key", e))
+    kept.map(|kept| kept == own)
+        .map_err(|e: tarn_store::Error| StartFailure::with_cause("cannot check the master key", e))
 }
 
 /// Reads a master key; `None` if the file does not exist.

@@ -2,6 +2,7 @@
 
 pub(crate) mod master_key;
 pub(crate) mod ownership_mark;
+pub(crate) mod reserve;
 
 use std::fs::{File, OpenOptions, Permissions, TryLockError};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};

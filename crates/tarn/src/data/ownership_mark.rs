@@ -8,7 +8,7 @@ use tarn_model::Ids;
 use tarn_store::{Store, installation, parts};
 
 use crate::data;
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, Result, StartFailure, StartResult};
 
 /// The name under which the database keeps the mark of its directory.
 pub(crate) const MARK_NAME: &str = "objects_directory";
@@ -18,15 +18,16 @@ const MARK_FILE: &str = "installation";
 
 /// Ensures that the directory belongs to this installation. An empty directory is marked; a directory of another
 /// installation is refused, and so is a directory without a mark when this installation already has objects.
-pub(crate) async fn ensure_owned(directory: &Path, store: &Store, ids: &dyn Ids) -> Result<()> {
+pub(crate) async fn ensure_owned(directory: &Path, store: &Store, ids: &dyn Ids) -> StartResult<()> {
     let fresh = format!("{:016x}{:016x}", ids.bits(), ids.bits());
     let known = store.write(move |tx| -> tarn_store::Result<(String, bool)> {
         Ok((installation::remember_once(tx, MARK_NAME, &fresh)?, parts::any(tx)?))
     });
-    let (mark, has_files) = known.await.map_err(|e| Failure::with_cause("cannot check the objects directory", e))?;
+    let (mark, has_files) =
+        known.await.map_err(|e| StartFailure::with_cause("cannot check the objects directory", e))?;
     let shown = directory.display();
     let place = directory.join(MARK_FILE);
-    match std::fs::read_to_string(&place) {
+    let ensured = match std::fs::read_to_string(&place) {
         Ok(found) if found.trim() == mark => Ok(()),
         Ok(_) => Err(Failure(format!(
             "{shown} holds the objects of another installation; set another directory in [object_storage]"
@@ -44,7 +45,8 @@ pub(crate) async fn ensure_owned(directory: &Path, store: &Store, ids: &dyn Ids)
             data::create_directory(directory)?;
             data::publish_secret(&data::prepare_secret(&place, &mark)?, &place)
         }
-    }
+    };
+    Ok(ensured?)
 }
 
 /// Reads the mark of a directory; `None` if it has none.

@@ -13,7 +13,7 @@ use tarn_store::{Store, installation};
 
 use super::guest;
 use crate::config::{Config, DriverName};
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, Result, StartFailure, StartResult};
 
 /// The hidden command that the local driver runs at every start of an instance.
 pub(crate) const HELPER: &str = "instance-helper";
@@ -65,9 +65,10 @@ pub(crate) async fn open_driver(
 }
 
 /// Decides which networks instances may reach, and logs when an older installation leaves private networks open.
-pub(crate) async fn network_policy(config: &Config, store: &Store) -> Result<Policy> {
+pub(crate) async fn network_policy(config: &Config, store: &Store) -> StartResult<Policy> {
     let permissive = store.read(installation::keeps_permissive_defaults).await;
-    let is_older = permissive.map_err(|e| Failure::with_cause("cannot read the defaults of this installation", e))?;
+    let is_older =
+        permissive.map_err(|e| StartFailure::with_cause("cannot read the defaults of this installation", e))?;
     let policy = config.network.policy(is_older);
     if !policy.closes_private && config.network.private.is_none() && config.driver == DriverName::Local {
         tracing::warn!(

@@ -3,9 +3,10 @@
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 
 use tarn_control::SshEndpoint;
-use tarn_server::{InstanceConnection, LoopbackProxy};
+use tarn_server::{InstanceConnection, Listening, LoopbackProxy, RefusalForm, Tls};
 use tokio::sync::mpsc;
 
+use super::{object_storage, tls};
 use crate::config::{Config, DriverName};
 use crate::failure::{Failure, Result};
 
@@ -13,8 +14,35 @@ use crate::failure::{Failure, Result};
 const API_INSIDE: u16 = 7070;
 const S3_INSIDE: u16 = 7071;
 
+/// What the engine listens on, from its start to its end.
+pub(crate) struct Listeners {
+    pub(crate) api: TcpListener,
+    pub(crate) s3: Option<TcpListener>,
+    pub(crate) gateway: Option<TcpListener>,
+    pub(crate) tls: Option<Tls>,
+}
+
+impl Listeners {
+    /// Opens all listeners. Connections wait in their queues until they are served.
+    pub(crate) fn open(config: &Config) -> Result<Listeners> {
+        let listen = config.listen;
+        let api = TcpListener::bind(listen).map_err(|e| Failure::cannot_listen(listen, "--listen", &e))?;
+        let tls = match (&config.tls_cert, &config.tls_key) {
+            (Some(cert), Some(key)) => Some(tls::start_tls(cert, key)?),
+            _ => None,
+        };
+        Ok(Listeners { api, s3: object_storage::listen_s3(config)?, gateway: listen_ssh(config)?, tls })
+    }
+
+    /// How the API or S3 is served.
+    pub(crate) fn listening(&self, config: &Config, from_instances: FromInstances, refusals: RefusalForm) -> Listening {
+        let trusted_proxies = config.trusted_proxies.iter().copied().collect();
+        Listening { tls: self.tls.clone(), trusted_proxies, from_instances, refusals }
+    }
+}
+
 /// Opens the listener of the SSH gateway. The fake driver has no instances to log in to.
-pub(crate) fn listen_ssh(config: &Config) -> Result<Option<TcpListener>> {
+fn listen_ssh(config: &Config) -> Result<Option<TcpListener>> {
     let listen = config.ssh_listen;
     match config.driver {
         DriverName::Fake => Ok(None),

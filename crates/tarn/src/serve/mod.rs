@@ -4,40 +4,42 @@ pub(crate) mod check;
 mod descriptors;
 pub(crate) mod driver;
 mod guest;
+pub(crate) mod host_binding;
 mod last_backup;
 pub(crate) mod listeners;
 mod logging;
 mod metrics;
 mod notify;
 mod object_storage;
+mod opening;
 mod plain_http;
 mod process;
 mod reconciler_loops;
 pub(crate) mod tls;
+mod waiting;
+mod work;
 
 use std::future::Future;
 use std::io;
 use std::net::TcpListener;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tarn_control::jobs::dispatch::Dispatcher;
-use tarn_control::runner::Runner;
-use tarn_control::{Control, Parts, Secrets, Settings, audit, bootstrap, reconcilers};
-use tarn_driver::gpus::LOOK_TIMEOUT;
-use tarn_model::access::Policy;
-use tarn_model::ids::fresh_api_key;
+use tarn_control::reconcilers;
 use tarn_objects::Objects;
-use tarn_server::{App, Front, Limits, Listening, RefusalForm};
-use tarn_store::{Database, Store, installation};
+use tarn_server::{App, Front, Limits, RefusalForm};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::config::{Config, DriverName};
-use crate::data::{self, master_key};
-use crate::environment::{RandomIds, SystemClock};
+use crate::data;
+use crate::environment::RandomIds;
 use crate::failure::{Failure, Result};
+use listeners::Listeners;
+use opening::Opened;
+use work::Workers;
 
 /// How long calls and steps in progress may take after a signal.
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(4500);
@@ -53,57 +55,32 @@ pub(crate) async fn run_engine(config: Config) -> Result<()> {
     descriptors::raise_descriptor_limit();
     process::keep_memory_private();
     // From here on a signal leads to an orderly shutdown, which has a limited time.
-    let signalled = stop_signals()?;
+    let mut signalled = pin!(stop_signals()?);
     process::end_after_signal()?;
     notify::start_watchdog();
     notify::status("starting");
     plain_http::check_new_installation(&config)?;
-    data::create_directory(&config.data)?;
-    let database = config.database()?;
-    let is_only_engine = matches!(database, Database::Sqlite(_));
-    let _lock = if is_only_engine { Some(data::lock_directory(&config.data).await?) } else { None };
-    let listen = config.listen;
-    let listener = TcpListener::bind(listen).map_err(|e| Failure::cannot_listen(listen, "--listen", &e))?;
-    let tls = match (&config.tls_cert, &config.tls_key) {
-        (Some(cert), Some(key)) => Some(tls::start_tls(cert, key)?),
-        _ => None,
-    };
-    let s3 = object_storage::listen_s3(&config)?;
-    let metrics = config.metrics_listen.map(metrics::start_metrics).transpose()?;
-    let store = Store::open(&database, Arc::new(SystemClock), Arc::new(RandomIds)).await;
-    let store = store.map_err(|e| Failure::with_cause("cannot open the database", e))?;
-    plain_http::check_installation(&config, &store).await?;
-    ensure_administrator(&config, &store).await?;
-    log_changed_defaults(&config, &store).await?;
-    correct_counts(&store).await?;
-    let secrets = master_key::load_or_create(&config, &store).await?;
-    let gateway = listeners::listen_ssh(&config)?;
-    let control = build_control(&config, store, secrets, (gateway.as_ref(), s3.as_ref())).await?;
-    // The health of the GPUs must be known before anything is placed.
-    let ticked = reconcilers::gpus::tick(&control).await;
-    ticked.map_err(|e| Failure::with_cause("cannot check the GPUs", e))?;
-    let runner = Runner::new(control.clone());
-    let dispatcher = Dispatcher::new(control.clone());
-    // Requests without a deadline would fail as soon as the runner takes them.
-    let given = reconcilers::reboots::extend_deadlines(&control).await;
-    given.map_err(|e| Failure::with_cause("cannot determine whether the host was restarted", e))?;
-    if let Err(error) = reconcilers::reboots::recover(&control).await {
-        // The reconciler tries again every few seconds.
-        tracing::warn!(cause = ?error.cause, "cannot determine whether the host was restarted: {error}");
-    }
-    let recovered = async {
-        runner.recover(is_only_engine).await?;
-        dispatcher.recover(is_only_engine).await
-    };
-    recovered.await.map_err(|e| Failure::with_cause("cannot resume the requests and jobs of the previous run", e))?;
-
+    let lock = opening::lock_data_unless_full(&config).await?;
+    let listeners = Listeners::open(&config)?;
     let (stop, stopped) = watch::channel(false);
-    let mut reconcilers = tokio::spawn(reconciler_loops::run_reconcilers(control.clone()));
-    let (proxies, to_api, to_s3) = listeners::loopback_proxies(&config, &listener, s3.as_ref());
-    let mut proxies = tokio::spawn(tarn_server::serve_loopback_proxies(control.clone(), proxies));
-    let mut runner = tokio::spawn(runner.serve(wait_until_stopped(stopped.clone()), DRAIN_TIMEOUT));
-    let mut dispatcher = tokio::spawn(dispatcher.serve(wait_until_stopped(stopped.clone()), DRAIN_TIMEOUT));
+    if let Some(metrics) = config.metrics_listen {
+        let (listener, router) = metrics::start_metrics(metrics)?;
+        let stopped = wait_until_stopped(stopped.clone());
+        tokio::spawn(last_backup::measure_age(config.data.clone()));
+        tokio::spawn(tarn_server::serve(listener, router, Default::default(), stopped, DRAIN_TIMEOUT));
+    }
+    let opened = waiting::open_when_possible(&config, &listeners, lock, signalled.as_mut()).await?;
+    let Some(Opened { control, bound, lock: _lock }) = opened else { return Ok(()) };
+
     let limits = Limits { per_second: config.rate_limit.per_second, burst: config.rate_limit.burst };
+    let front = Front { public_url: config.public_url.clone(), tls: listeners.tls.is_some() };
+    let app = App::new(control.clone(), limits, front, Arc::new(RandomIds));
+    let mut workers = Workers::start(&config, &control, app.clone(), &stopped).await?;
+    let (proxies, to_api, to_s3) = listeners::loopback_proxies(&config, &listeners.api, listeners.s3.as_ref());
+    let mut proxies = tokio::spawn(tarn_server::serve_loopback_proxies(control.clone(), proxies));
+    let listening =
+        [listeners.listening(&config, to_api, RefusalForm::Json), listeners.listening(&config, to_s3, RefusalForm::S3)];
+    let Listeners { api, s3, gateway, .. } = listeners;
     let (gateway_control, gateway_stop) = (control.clone(), wait_until_stopped(stopped.clone()));
     let mut gateway = tokio::spawn(async move {
         match gateway {
@@ -111,66 +88,41 @@ pub(crate) async fn run_engine(config: Config) -> Result<()> {
             None => gateway_stop.await,
         }
     });
-    let (objects, recorded) = (control.objects().clone(), control.clone());
-    let front = Front { public_url: config.public_url.clone(), tls: tls.is_some() };
-    let app = App::new(control, limits, front, Arc::new(RandomIds));
     tokio::spawn(forget_idle_callers(app.clone()));
-    let waiting = app.clone();
-    if let Some((listener, router)) = metrics {
-        tokio::spawn(last_backup::measure_age(config.data.clone()));
-        tokio::spawn(tarn_server::serve(
-            listener,
-            router,
-            Listening::default(),
-            wait_until_stopped(stopped.clone()),
-            DRAIN_TIMEOUT,
-        ));
-    }
     if let Some(limit) = config.settings().limits.waiting() {
         tracing::info!(limit, "further clusters of an organization are refused while this many wait for capacity");
     }
-    print_welcome(&config, &listener, s3.as_ref());
-    let listening = |from_instances, refusals| Listening {
-        tls: tls.clone(),
-        trusted_proxies: config.trusted_proxies.iter().copied().collect(),
-        from_instances,
-        refusals,
-    };
+    print_welcome(&config, &api, s3.as_ref());
+    let objects = control.objects().clone();
     let s3_router = object_storage::s3_router(&config, objects.clone());
-    let mut s3 = tokio::spawn(object_storage::serve_s3(
-        s3,
-        s3_router,
-        listening(to_s3, RefusalForm::S3),
-        wait_until_stopped(stopped.clone()),
-        DRAIN_TIMEOUT,
-    ));
-    let mut server = tokio::spawn(tarn_server::serve(
-        listener,
-        tarn_server::router(app),
-        listening(to_api, RefusalForm::Json),
-        wait_until_stopped(stopped),
-        DRAIN_TIMEOUT,
-    ));
-    notify::ready("serving");
+    let [api_listening, s3_listening] = listening;
+    let s3_stop = wait_until_stopped(stopped.clone());
+    let mut s3 = tokio::spawn(object_storage::serve_s3(s3, s3_router, s3_listening, s3_stop, DRAIN_TIMEOUT));
+    let (router, api_stop) = (tarn_server::router(app.clone()), wait_until_stopped(stopped));
+    let mut server = tokio::spawn(tarn_server::serve(api, router, api_listening, api_stop, DRAIN_TIMEOUT));
+    if workers.are_prepared() {
+        notify::ready("serving");
+    }
     // An engine with a stopped part would accept work and never do it.
     tokio::select! {
         () = signalled => tracing::info!("stopping"),
         ended = &mut server => return Err(Failure(format!("the API server stopped unexpectedly: {ended:?}"))),
         ended = &mut s3 => return Err(Failure(format!("the S3 server stopped unexpectedly: {ended:?}"))),
-        ended = &mut reconcilers => return Err(Failure(format!("the reconcilers stopped unexpectedly: {ended:?}"))),
         ended = &mut proxies => return Err(Failure(format!("the loopback proxies stopped unexpectedly: {ended:?}"))),
         ended = &mut gateway => return Err(Failure(format!("the SSH gateway stopped unexpectedly: {ended:?}"))),
-        ended = &mut runner => return Err(Failure(format!("the runner stopped unexpectedly: {ended:?}"))),
-        ended = &mut dispatcher => return Err(Failure(format!("the job dispatcher stopped unexpectedly: {ended:?}"))),
+        failure = workers.fail() => return Err(failure),
+        failure = host_binding::keep(bound.as_ref()) => return Err(failure),
     }
     notify::stopping();
-    waiting.stop_waiting();
+    app.stop_waiting();
     let _ = stop.send(true);
     let stopping = async {
-        let outcome = shut_down([server, s3], &objects, [runner, dispatcher]).await;
-        if let Err(error) = reconcilers::access_records::store(&recorded).await {
+        let outcome = shut_down([server, s3], &objects, [workers.runner, workers.dispatcher]).await;
+        if let Err(error) = reconcilers::access_records::store(&control).await {
             tracing::warn!(%error, "the last uses of API keys and refused logins could not be stored");
         }
+        host_binding::release(bound).await;
+        data::reserve::keep_reserve(&config.data);
         outcome
     };
     let stopped = tokio::time::timeout(STOP_TIMEOUT, stopping).await;
@@ -196,92 +148,6 @@ async fn shut_down(
         outcomes.push(work.await.map_err(|e| Failure::with_cause(what, e)));
     }
     outcomes.into_iter().collect()
-}
-
-/// Creates the first administrator. The key is on disk before it is valid, and in its final place only if it became
-/// valid, so that replicas that start at the same moment do not overwrite each other's key.
-async fn ensure_administrator(config: &Config, store: &Store) -> Result<()> {
-    let failed = |e| Failure::with_cause("cannot create the first administrator", e);
-    if bootstrap::needs_admin(store).await.map_err(failed)? {
-        let api_key = fresh_api_key(&RandomIds);
-        let prepared = data::prepare_admin_key(&config.data, &api_key)?;
-        if bootstrap::make_admin(store, api_key).await.map_err(failed)? {
-            data::publish_secret(&prepared, &data::admin_key_path(&config.data))?
-        } else {
-            drop(std::fs::remove_file(prepared))
-        }
-    }
-    Ok(())
-}
-
-/// Tells the operator of an older installation which defaults have become stricter.
-async fn log_changed_defaults(config: &Config, store: &Store) -> Result<()> {
-    let is_older = store.read(installation::keeps_permissive_defaults).await;
-    if is_older.map_err(|e| Failure::with_cause("cannot read the database", e))? && config.has_default_output_url() {
-        tracing::info!(
-            "URLs of the outputs of jobs are valid for an hour (earlier: 7 days); see jobs.output_url_minutes"
-        );
-    }
-    Ok(())
-}
-
-/// Corrects counts that differ from what exists: a program that does not know them wrote to the database.
-async fn correct_counts(store: &Store) -> Result<()> {
-    let failed = |e| Failure::with_cause("cannot compare the counts in the database with its rows", e);
-    // Reading does not keep other replicas from writing.
-    if audit::miscounts(store).await.map_err(failed)?.is_empty() {
-        return Ok(());
-    }
-    for miscount in audit::correct_miscounts(store).await.map_err(failed)? {
-        tracing::error!(%miscount, "counts in the database were wrong and are corrected");
-    }
-    Ok(())
-}
-
-async fn build_control(
-    config: &Config,
-    store: Store,
-    secrets: Secrets,
-    (gateway, s3): (Option<&TcpListener>, Option<&TcpListener>),
-) -> Result<Control> {
-    let watch = Arc::new(config.watch(Arc::new(SystemClock)));
-    // This observation only lists the GPUs; no instance is assumed to use one. A GPU that hangs must not keep the
-    // engine from starting; the GPUs that the database knows are listed by the first tick of the reconciler.
-    let looked = watch.look_within(LOOK_TIMEOUT, |_, _| true).await;
-    let gpus = looked
-        .inspect_err(|error| tracing::warn!(%error, "starting without GPUs, because they cannot be listed"))
-        .unwrap_or_default()
-        .seen;
-    let gpus = gpus.into_iter().map(|seen| seen.gpu).collect();
-    let found = config.inventory(gpus);
-    let prices = config.prices()?;
-    let catalogue = config.catalogue(&found, &prices)?;
-    let inventory = config.overcommitted(&found);
-    let policy = driver::network_policy(config, &store).await?;
-    let driver = driver::open_driver(config, policy, &inventory, watch).await?;
-    let ssh = gateway.map(|listener| listeners::ssh_endpoint(config, listener));
-    let access = access_policy(config, &store).await?;
-    let objects = object_storage::open_objects(config, &store, &secrets, access).await?;
-    let s3 = s3.map(|listener| object_storage::s3_endpoint(config, listener)).transpose()?;
-    let mut settings = Settings { access, ..config.settings() };
-    let (clock, ids) = (Arc::new(SystemClock), Arc::new(RandomIds));
-    if settings.limits.job_bytes.is_none() {
-        settings.limits.job_bytes = Some(object_storage::default_job_bytes(&objects)?);
-    }
-    let parts = Parts { store, driver, inventory, catalogue, prices, settings, secrets, ssh, objects, s3, clock, ids };
-    Ok(Control::new(parts))
-}
-
-/// What members of an organization may do to each other. An older installation that keeps more than a new one has is
-/// named in the log.
-async fn access_policy(config: &Config, store: &Store) -> Result<Policy> {
-    let older = store.read(installation::keeps_permissive_defaults).await;
-    let older = older.map_err(|e| Failure::with_cause("cannot read the age of the installation", e))?;
-    let (policy, warning) = config.organization.policy(older);
-    if let Some(warning) = warning {
-        tracing::warn!("{warning}");
-    }
-    Ok(policy)
 }
 
 /// Prints how to use the engine.

@@ -25,13 +25,18 @@ use super::listeners::reachable_address;
 use crate::config::{Config, S3Listen};
 use crate::data::ownership_mark;
 use crate::environment::{RandomIds, SystemClock};
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, Result, StartFailure, StartResult};
 
 /// How long a client may send nothing in the middle of a body.
 const BODY_IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Opens the objects directory.
-pub(crate) async fn open_objects(config: &Config, store: &Store, secrets: &Secrets, access: Policy) -> Result<Objects> {
+pub(crate) async fn open_objects(
+    config: &Config,
+    store: &Store,
+    secrets: &Secrets,
+    access: Policy,
+) -> StartResult<Objects> {
     let directory = config.objects_directory();
     ownership_mark::ensure_owned(&directory, store, &RandomIds).await?;
     let shown = directory.display().to_string();
@@ -50,10 +55,11 @@ pub(crate) async fn open_objects(config: &Config, store: &Store, secrets: &Secre
 }
 
 /// Says that keys of whole organizations still work: revoking the access of a member does not end what they know.
-async fn warn_of_legacy_keys(store: &Store, objects: &Objects) -> Result<()> {
+async fn warn_of_legacy_keys(store: &Store, objects: &Objects) -> StartResult<()> {
     let count = store.read(accounts::count_legacy_keys).await;
-    let organizations = count
-        .map_err(|error: tarn_store::Error| Failure::with_cause("cannot read the keys of object storage", error))?;
+    let organizations = count.map_err(|error: tarn_store::Error| {
+        StartFailure::with_cause("cannot read the keys of object storage", error)
+    })?;
     let until = objects.legacy_keys_until().map_or("they are retired".to_owned(), |time| time.to_string());
     if organizations > 0 {
         tracing::warn!(

@@ -3,7 +3,7 @@
 use tarn_store::{Database, Store, installation};
 
 use crate::config::Config;
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, Result, StartFailure, StartResult};
 
 /// Refuses a new installation before anything of it is created.
 pub(super) fn check_new_installation(config: &Config) -> Result<()> {
@@ -14,14 +14,14 @@ pub(super) fn check_new_installation(config: &Config) -> Result<()> {
 }
 
 /// Refuses plain HTTP, unless the installation is older than this rule.
-pub(super) async fn check_installation(config: &Config, store: &Store) -> Result<()> {
+pub(super) async fn check_installation(config: &Config, store: &Store) -> StartResult<()> {
     let Some(refusal) = refusal(config) else { return Ok(()) };
     let is_older = store.read(installation::keeps_permissive_defaults).await;
-    if is_older.map_err(|e| Failure::with_cause("cannot read the installation", e))? {
+    if is_older.map_err(|e| StartFailure::with_cause("cannot read the installation", e))? {
         tracing::warn!("{refusal}; it is served because this installation is older than the option");
         return Ok(());
     }
-    Err(refusal)
+    Err(refusal.into())
 }
 
 /// Returns why the configuration is refused; `None` if it is not.
@@ -50,7 +50,7 @@ mod tests {
     async fn older_installation_is_served() {
         let world = World::open(DatabaseKind::Sqlite).await.unwrap();
         let mut config: Config = toml::from_str("listen = '0.0.0.0:7070'").unwrap();
-        let refused = check_installation(&config, &world.store).await.unwrap_err().to_string();
+        let refused = Failure::from(check_installation(&config, &world.store).await.unwrap_err()).to_string();
         assert!(refused.contains("--listen 0.0.0.0:7070") && refused.contains("--insecure-http"), "{refused}");
         config.insecure_http = true;
         check_installation(&config, &world.store).await.unwrap();

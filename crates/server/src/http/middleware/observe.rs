@@ -65,7 +65,7 @@ pub(crate) async fn observe(State(app): State<App>, request: Request, next: Next
 }
 
 /// Handles a call, including a panic in it.
-async fn handle_call(id: String, mut request: Request, next: Next) -> Response {
+pub(crate) async fn handle_call(id: String, mut request: Request, next: Next) -> Response {
     let began = Instant::now();
     let address = request.extensions().get::<ClientAddress>().map(|client| client.0);
     let record = Arc::new(CallRecord { id, address, user: OnceLock::new(), warnings: OnceLock::new() });

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio_postgres::{Client, SimpleQueryMessage};
 
-use super::postgres_error;
+use super::Deadline;
 use crate::{Error, Result};
 
 /// The number of the advisory lock: an arbitrary number that only Tarn uses.
@@ -16,48 +16,48 @@ const USE_LOCK: i64 = 0x7461_726e_0002;
 const TRIES: u32 = 40;
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Prepares the connection of an engine.
-pub(super) async fn join_users(client: &Client) -> Result<()> {
-    if run_for_flag(client, &format!("set statement_timeout = '30s'; select pg_try_advisory_lock_shared({USE_LOCK})"))
-        .await?
-    {
+/// Prepares the connection of an engine, with the statements of every session.
+pub(super) async fn join_users(client: &Client, deadline: Deadline, session: &str) -> Result<()> {
+    let sql = format!("{session}; select pg_try_advisory_lock_shared({USE_LOCK})");
+    if run_for_flag(client, deadline, &sql).await? {
         return Ok(());
     }
-    Err(Error::Unavailable(
+    // An engine that waited would continue on the old database when the copy is complete.
+    Err(Error::Schema(
         "`tarn admin migrate` copies this database at the moment; start the engine again when that has ended"
             .to_owned(),
     ))
 }
 
 /// Takes the database for this connection alone. An error if an engine uses it.
-pub(super) async fn use_alone(client: &Client) -> Result<()> {
+pub(super) async fn use_alone(client: &Client, deadline: Deadline) -> Result<()> {
     for _ in 0..TRIES {
-        if run_for_flag(client, &format!("select pg_try_advisory_lock({USE_LOCK})")).await? {
+        if run_for_flag(client, deadline, &format!("select pg_try_advisory_lock({USE_LOCK})")).await? {
             return Ok(());
         }
         tokio::time::sleep(PAUSE).await;
     }
-    let users = user_addresses(client).await?;
+    let users = user_addresses(client, deadline).await?;
     Err(Error::Unavailable(format!(
         "an engine, or another command of Tarn, uses it{users}: stop every engine on it and try again"
     )))
 }
 
 /// The addresses from which the lock is held, as the end of a sentence.
-async fn user_addresses(client: &Client) -> Result<String> {
+async fn user_addresses(client: &Client, deadline: Deadline) -> Result<String> {
     let sql = "select distinct coalesce(host(users.client_addr), 'this host') from pg_locks locks \
                join pg_stat_activity users on users.pid = locks.pid \
                where locks.locktype = 'advisory' and locks.granted and locks.objsubid = 1 \
                and locks.database = (select oid from pg_database where datname = current_database()) \
                and locks.classid::bigint = $1 and locks.objid::bigint = $2 order by 1";
     let (high, low) = (USE_LOCK >> 32, USE_LOCK & 0xffff_ffff);
-    let rows = client.query(sql, &[&high, &low]).await.map_err(postgres_error)?;
+    let rows = deadline.wait(client.query(sql, &[&high, &low])).await?;
     let addresses: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
     Ok(if addresses.is_empty() { String::new() } else { format!(" (connected from {})", addresses.join(", ")) })
 }
 
 /// Runs statements in one round trip, the last of which returns true or false.
-async fn run_for_flag(client: &Client, sql: &str) -> Result<bool> {
-    let messages = client.simple_query(sql).await.map_err(postgres_error)?;
+async fn run_for_flag(client: &Client, deadline: Deadline, sql: &str) -> Result<bool> {
+    let messages = deadline.wait(client.simple_query(sql)).await?;
     Ok(messages.iter().any(|message| matches!(message, SimpleQueryMessage::Row(row) if row.get(0) == Some("t"))))
 }

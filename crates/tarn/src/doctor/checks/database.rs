@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tarn_driver::findings::{Finding, Level};
+use tarn_driver::local::installation as local;
 use tarn_model::{Clock as _, Time};
 use tarn_store::examine::{self, Health};
-use tarn_store::{Error, Store};
+use tarn_store::{Error, Store, installation};
 
 use crate::data::master_key;
 use crate::doctor::probes::engine_state::EngineState;
@@ -18,6 +19,9 @@ const LONG_LOG_BYTES: u64 = 1 << 30;
 
 /// A larger difference between clocks makes the leases of replicas unreliable.
 const MAX_SKEW: Duration = Duration::from_secs(1);
+
+/// The check that compares the binding of the database with the data directory.
+const HOST_CHECK: &str = "database.host";
 
 /// Checks the database.
 pub(in crate::doctor) async fn check_database(target: Arc<Target>) -> Vec<Finding> {
@@ -54,6 +58,9 @@ pub(in crate::doctor) async fn check_database(target: Arc<Target>) -> Vec<Findin
     match target.database_file() {
         Some(_) => findings.push(check_integrity(&health)),
         None => findings.extend(check_server(&health, SystemClock.now())),
+    }
+    if is_current && target.database_file().is_none() && target.is_local() {
+        findings.push(check_host(&target, &store).await);
     }
     if is_current {
         findings.push(check_master_key(&target, &store).await);
@@ -147,6 +154,36 @@ fn check_server(health: &Health, now: Time) -> Vec<Finding> {
     vec![right, clock]
 }
 
+/// Whether the database belongs to the local driver of this data directory.
+async fn check_host(target: &Target, store: &Store) -> Finding {
+    let own = match local::existing_id(&target.data) {
+        Ok(own) => own.unwrap_or_default(),
+        Err(error) => {
+            return Finding::skipped(HOST_CHECK, format!("cannot read the id of the installation: {error}"), "");
+        }
+    };
+    match store.read(installation::host_binding).await {
+        Ok(bound) => compare_hosts(bound.map(|bound| bound.place.installation).as_deref(), &own),
+        Err(error) => Finding::failure(HOST_CHECK, error.to_string(), "see database.schema"),
+    }
+}
+
+fn compare_hosts(bound: Option<&str>, own: &str) -> Finding {
+    match bound {
+        None => {
+            Finding::note(HOST_CHECK, "the database does not belong to a host yet", "`tarn serve` binds it to this one")
+        }
+        Some(bound) if bound == own => Finding::ok(HOST_CHECK, "the database belongs to the local driver of this host"),
+        Some(bound) => Finding::failure(
+            HOST_CHECK,
+            format!(
+                "the database belongs to installation {bound} of the local driver, and this is not its data directory"
+            ),
+            "give the right --data, or a database of its own; if the other is lost for ever: tarn admin driver adopt",
+        ),
+    }
+}
+
 async fn check_master_key(target: &Target, store: &Store) -> Finding {
     const CHECK: &str = "database.master_key";
     let kept = Target::installation_value(store, master_key::FINGERPRINT_NAME).await;
@@ -186,6 +223,15 @@ mod tests {
         assert_eq!(check_integrity(&damaged).level, Level::Failure);
         assert_eq!(check_integrity(&Health { faults: Some(Vec::new()), ..Health::default() }).level, Level::Ok);
         assert_eq!(check_integrity(&Health::default()).level, Level::Skipped);
+    }
+
+    #[test]
+    fn database_of_another_host_is_reported() {
+        let level = |bound| compare_hosts(bound, "abc123").level;
+        assert_eq!(
+            [level(None), level(Some("abc123")), level(Some("def456"))],
+            [Level::Note, Level::Ok, Level::Failure]
+        );
     }
 
     #[test]

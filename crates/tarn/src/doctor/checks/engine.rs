@@ -17,6 +17,9 @@ pub(in crate::doctor) const TIMEOUT: Duration = Duration::from_secs(10);
 /// The `date` header has whole seconds, and the response takes time as well.
 const MAX_SKEW: Duration = Duration::from_secs(5);
 
+/// The maximum length of a message of the engine.
+const MAX_MESSAGE: usize = 500;
+
 /// The maximum length of a cause.
 const MAX_REASON: usize = 200;
 
@@ -66,6 +69,10 @@ async fn check_health(client: &reqwest::Client, target: &Target) -> Vec<Finding>
     let date = response.headers().get(header::DATE).and_then(|date| date.to_str().ok()).and_then(parse_http_date);
     let status = response.status();
     let body: serde_json::Value = response.json().await.unwrap_or_default();
+    if let (Some("engine_waiting"), Some(message)) = (body["code"].as_str(), body["message"].as_str()) {
+        let found = format!("{address} responds: {}", tarn_base::plain(message, MAX_MESSAGE));
+        return vec![Finding::failure(CHECK, found, "make the database available, or free some space on the disk")];
+    }
     if !status.is_success() || body["status"] != "ok" {
         let found =
             format!("{address} responds with status {status}: its database does not respond, or it is not an engine");

@@ -61,7 +61,8 @@ impl Tarn {
         let mut tarn = Tarn { child: Mutex::new(child), client, url, key: String::new(), fake };
         // A minute: on a busy machine it takes seconds to begin.
         for _ in 0..6000 {
-            if tarn.client.get(format!("{}/healthz", tarn.url)).send().await.is_ok() {
+            let healthy = tarn.client.get(format!("{}/healthz", tarn.url)).send().await;
+            if healthy.is_ok_and(|answer| answer.status().is_success()) {
                 tarn.key = std::fs::read_to_string(data.join("admin.key")).unwrap();
                 return tarn;
             }

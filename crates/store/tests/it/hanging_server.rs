@@ -1,0 +1,98 @@
+//! A database server that hangs: every call ends, no outcome is invented, and everything goes on when it responds again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::join_all;
+use tarn_store::testing::{DatabaseKind, Held, Proxy, World, fresh};
+use tarn_store::{Error, Tx, installation};
+
+/// No call takes as long: one that does has no limit of its own.
+const FOREVER: Duration = Duration::from_secs(60);
+
+/// A store on a server that can hang.
+async fn world() -> Option<(World, Arc<Proxy>)> {
+    let mut fresh = fresh(DatabaseKind::Postgres).await?;
+    let proxy = Proxy::before(&mut fresh).await;
+    Some((World::on(fresh).await, Arc::new(proxy)))
+}
+
+async fn value_of(world: &World, key: &'static str) -> Option<String> {
+    world.store.read(move |tx| installation::get(tx, key)).await.expect("the server responds")
+}
+
+fn is_unavailable<T>(result: &Result<T, Error>) -> bool {
+    matches!(result, Err(Error::Unavailable(_)))
+}
+
+/// More calls than there are connections all end when the server hangs, those inside of a transaction too. Afterwards no
+/// connection that was waiting is used again, and nothing that was refused is stored.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_call_ends_while_server_hangs() {
+    let Some((world, proxy)) = world().await else { return };
+    // The first statement works, and the server hangs at the second one. Its error is ignored, as some code might.
+    let (store, holder) = (world.store.clone(), proxy.clone());
+    let inside = tokio::spawn(async move {
+        let write = store.write(move |tx: &mut Tx<'_>| -> Result<(), Error> {
+            installation::set(tx, "first", "1")?;
+            holder.hold(Held::Everything);
+            let _ = installation::set(tx, "second", "2");
+            let _ = installation::get(tx, "first");
+            Ok(())
+        });
+        write.await
+    });
+    let calls = async {
+        proxy.holds(Held::Everything).await;
+        join_all((0..20).map(|_| world.store.read(|tx| installation::get(tx, "first")))).await
+    };
+    let ended = tokio::time::timeout(FOREVER, async { tokio::join!(inside, calls) }).await;
+    let (inside, calls) = ended.expect("every call has a limit");
+    let inside = inside.unwrap();
+    assert!(is_unavailable(&inside), "{inside:?}");
+    assert!(calls.iter().all(is_unavailable), "{calls:?}");
+
+    proxy.hold(Held::Nothing);
+    assert_eq!([value_of(&world, "first").await, value_of(&world, "second").await], [None, None]);
+    let closed = async {
+        while proxy.open_connections() > 1 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(FOREVER, closed).await.expect("the connections that were waiting are closed");
+    world.store.write(|tx| installation::set(tx, "first", "3")).await.unwrap();
+}
+
+/// A commit whose response does not arrive is neither a success nor a refusal, and it may have been carried out.
+#[tokio::test(flavor = "multi_thread")]
+async fn commit_without_response_is_unavailable() {
+    let Some((world, proxy)) = world().await else { return };
+    let holder = proxy.clone();
+    let write = world.store.write(move |tx: &mut Tx<'_>| -> Result<(), Error> {
+        installation::set(tx, "stored", "yes")?;
+        holder.hold(Held::Responses);
+        Ok(())
+    });
+    let written = tokio::time::timeout(FOREVER, write).await.expect("the commit has a limit");
+    assert!(is_unavailable(&written), "{written:?}");
+    assert!(written.unwrap_err().to_string().contains("whether a change was stored is not known"));
+    proxy.hold(Held::Nothing);
+    assert_eq!(value_of(&world, "stored").await.as_deref(), Some("yes"));
+}
+
+/// A ping says that the server hangs before any transaction gives up, although these wait for all connections. It
+/// says that the server responds as soon as it does.
+#[tokio::test(flavor = "multi_thread")]
+async fn ping_does_not_wait_for_connections() {
+    let Some((world, proxy)) = world().await else { return };
+    world.store.ping().await.unwrap();
+    proxy.hold(Held::Everything);
+    let calls = join_all((0..20).map(|_| world.store.read(|tx| installation::get(tx, "first"))));
+    let pings = join_all((0..20).map(|_| world.store.ping()));
+    tokio::select! {
+        pings = pings => assert!(pings.iter().all(is_unavailable), "{pings:?}"),
+        calls = calls => panic!("a ping waits longer than transactions: {calls:?}"),
+    }
+    proxy.hold(Held::Nothing);
+    world.store.ping().await.unwrap();
+}
