@@ -101,7 +101,7 @@ impl Framing {
 
     /// Takes the rest of a line, and returns the bytes after it.
     fn take_line<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
-        let end = bytes.iter().position(|byte| *byte == b'\n');
+        let end = memchr::memchr(b'\n', bytes);
         let (piece, rest) = end.map_or((bytes, &[][..]), |end| (&bytes[..end], &bytes[end + 1..]));
         if end.is_some() && self.line.is_empty() {
             self.end_line(piece);
