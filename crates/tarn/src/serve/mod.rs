@@ -6,6 +6,7 @@ pub(crate) mod driver;
 mod guest;
 pub(crate) mod listeners;
 mod logging;
+mod memory;
 mod metrics;
 mod notify;
 mod object_storage;
@@ -113,6 +114,7 @@ pub(crate) async fn run_engine(config: Config) -> Result<()> {
     let front = Front { public_url: config.public_url.clone(), tls: tls.is_some() };
     let app = App::new(control, limits, front, Arc::new(RandomIds));
     tokio::spawn(forget_idle_callers(app.clone()));
+    tokio::spawn(memory::return_freed_memory());
     let waiting = app.clone();
     if let Some((listener, router)) = metrics {
         tokio::spawn(tarn_server::serve(
