@@ -4,6 +4,7 @@
 //! folders, and the crate root exports all of them side by side. The store knows the `model` and nothing of a request's
 //! steps, drivers or HTTP. Start reading at [`clusters`] for a noun and at [`db`] for the two databases.
 
+pub mod clock;
 pub mod db;
 pub mod examine;
 pub mod expiry;

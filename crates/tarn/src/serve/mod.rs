@@ -36,7 +36,7 @@ use tokio::task::JoinHandle;
 
 use crate::config::{Config, DriverName};
 use crate::data::{self, master_key};
-use crate::environment::{RandomIds, SystemClock};
+use crate::environment::{EngineClock, RandomIds};
 use crate::failure::{Failure, Result};
 
 /// How long calls and steps in progress may take after a signal.
@@ -70,14 +70,17 @@ pub(crate) async fn run_engine(config: Config) -> Result<()> {
     };
     let s3 = object_storage::listen_s3(&config)?;
     let metrics = config.metrics_listen.map(metrics::start_metrics).transpose()?;
-    let store = Store::open(&database, Arc::new(SystemClock), Arc::new(RandomIds)).await;
+    let clock = Arc::new(EngineClock::new());
+    let store = Store::open(&database, clock.clone(), Arc::new(RandomIds)).await;
     let store = store.map_err(|e| Failure::with_cause("cannot open the database", e))?;
+    let resumed = reconcilers::clock::resume(&store, clock.clone()).await;
+    let clock_watch = resumed.map_err(|e| Failure::with_cause("cannot continue the time of the previous run", e))?;
     plain_http::check_installation(&config, &store).await?;
     ensure_administrator(&config, &store).await?;
     log_changed_defaults(&config, &store).await?;
     let secrets = master_key::load_or_create(&config, &store).await?;
     let gateway = listeners::listen_ssh(&config)?;
-    let control = build_control(&config, store, secrets, (gateway.as_ref(), s3.as_ref())).await?;
+    let control = build_control(&config, store, clock, secrets, (gateway.as_ref(), s3.as_ref())).await?;
     // The health of the GPUs must be known before anything is placed.
     let ticked = reconcilers::gpus::tick(&control).await;
     ticked.map_err(|e| Failure::with_cause("cannot check the GPUs", e))?;
@@ -97,7 +100,7 @@ pub(crate) async fn run_engine(config: Config) -> Result<()> {
     recovered.await.map_err(|e| Failure::with_cause("cannot resume the requests and jobs of the previous run", e))?;
 
     let (stop, stopped) = watch::channel(false);
-    let mut reconcilers = tokio::spawn(reconciler_loops::run_reconcilers(control.clone()));
+    let mut reconcilers = tokio::spawn(reconciler_loops::run_reconcilers(control.clone(), clock_watch));
     let (proxies, to_api, to_s3) = listeners::loopback_proxies(&config, &listener, s3.as_ref());
     let mut proxies = tokio::spawn(tarn_server::serve_loopback_proxies(control.clone(), proxies));
     let mut runner = tokio::spawn(runner.serve(wait_until_stopped(stopped.clone()), DRAIN_TIMEOUT));
@@ -227,10 +230,11 @@ async fn log_changed_defaults(config: &Config, store: &Store) -> Result<()> {
 async fn build_control(
     config: &Config,
     store: Store,
+    clock: Arc<EngineClock>,
     secrets: Secrets,
     (gateway, s3): (Option<&TcpListener>, Option<&TcpListener>),
 ) -> Result<Control> {
-    let watch = Arc::new(config.watch(Arc::new(SystemClock)));
+    let watch = Arc::new(config.watch(clock.clone()));
     // This observation only lists the GPUs; no instance is assumed to use one. A GPU that hangs must not keep the
     // engine from starting; the GPUs that the database knows are listed by the first tick of the reconciler.
     let looked = watch.look_within(LOOK_TIMEOUT, |_, _| true).await;
@@ -247,10 +251,10 @@ async fn build_control(
     let driver = driver::open_driver(config, policy, &inventory, watch).await?;
     let ssh = gateway.map(|listener| listeners::ssh_endpoint(config, listener));
     let access = access_policy(config, &store).await?;
-    let objects = object_storage::open_objects(config, &store, &secrets, access).await?;
+    let objects = object_storage::open_objects(config, &store, clock.clone(), &secrets, access).await?;
     let s3 = s3.map(|listener| object_storage::s3_endpoint(config, listener)).transpose()?;
     let mut settings = Settings { access, ..config.settings() };
-    let (clock, ids) = (Arc::new(SystemClock), Arc::new(RandomIds));
+    let ids = Arc::new(RandomIds);
     if settings.limits.job_bytes.is_none() {
         settings.limits.job_bytes = Some(object_storage::default_job_bytes(&objects)?);
     }

@@ -24,14 +24,20 @@ use tokio::time::Instant;
 use super::listeners::reachable_address;
 use crate::config::{Config, S3Listen};
 use crate::data::ownership_mark;
-use crate::environment::{RandomIds, SystemClock};
+use crate::environment::{EngineClock, RandomIds};
 use crate::failure::{Failure, Result};
 
 /// How long a client may send nothing in the middle of a body.
 const BODY_IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Opens the objects directory.
-pub(crate) async fn open_objects(config: &Config, store: &Store, secrets: &Secrets, access: Policy) -> Result<Objects> {
+pub(crate) async fn open_objects(
+    config: &Config,
+    store: &Store,
+    clock: Arc<EngineClock>,
+    secrets: &Secrets,
+    access: Policy,
+) -> Result<Objects> {
     let directory = config.objects_directory();
     ownership_mark::ensure_owned(&directory, store, &RandomIds).await?;
     let shown = directory.display().to_string();
@@ -40,7 +46,7 @@ pub(crate) async fn open_objects(config: &Config, store: &Store, secrets: &Secre
         directory,
         secret: secrets.object_storage_key(),
         settings: Settings { access, ..config.objects_settings() },
-        clock: Arc::new(SystemClock),
+        clock,
         ids: Arc::new(RandomIds),
     };
     let objects = Objects::open(parts);
