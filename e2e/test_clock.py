@@ -83,8 +83,8 @@ def test_jump_while_engine_is_down(engine, clock):
 
 def test_doctor_reports_jump(engine, clock):
     """The doctor says that the clock jumped."""
-    clock.set(2 * DAY)
-    wait_until_followed(engine, 2 * DAY, 1)
+    clock.set(2 * DAY + 1800)
+    wait_until_followed(engine, 2 * DAY + 1800, 1)
     report = doctor_of_engine(engine)
     report.expect_level("warning", "clock.jumps")
     assert "forward by 2d" in json.dumps(report.found["clock.jumps"]), report.found["clock.jumps"]

@@ -10,7 +10,7 @@ use tarn_control::testing::{World, world};
 use tarn_control::{Caller, Idempotency, Settings, reconcilers};
 use tarn_model::requests::RequestStatus;
 use tarn_model::testing::ManualClock;
-use tarn_model::{Clock, Time, Timekeeper};
+use tarn_model::{Clock, Timekeeper};
 use tarn_store::testing::DatabaseKind;
 use tarn_store::{Error, requests};
 
