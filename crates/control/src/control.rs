@@ -31,6 +31,7 @@ use crate::in_memory::volume_usage::VolumeUsage;
 use crate::jobs::files::job_space::ArrivingBytes;
 use crate::jobs::files::upload_permits::UploadPermits;
 use crate::jobs::logs::live_logs::LiveLogs;
+use crate::jobs::logs::recent_blocks::RecentBlocks;
 use crate::operations::gateway::HeldLogins;
 use crate::reconcilers::access::UnreachableInstances;
 use crate::reconcilers::instances::UnknownResources;
@@ -231,6 +232,8 @@ pub(crate) struct Memory {
     pub(crate) jobs_left: Notify,
     /// What jobs wrote most recently, for clients that follow a log.
     pub(crate) live_logs: LiveLogs,
+    /// What followers of logs read from the database a moment ago.
+    pub(crate) recent_blocks: RecentBlocks,
     /// Set once the bucket exists in which the files of jobs are stored.
     pub(crate) job_bucket: OnceCell<()>,
     /// Permits for clients that upload the files of a job.

@@ -18,11 +18,11 @@ mod rendering;
 pub mod testing;
 
 pub use accounts::{access, ledger, limits, preferences, ssh_keys, ssh_proofs, users};
-pub use basics::environment::{Clock, Ids};
+pub use basics::environment::{Clock, Ids, Timekeeper};
 pub use basics::money::Money;
 pub use basics::refused::Refused;
 pub use basics::time::Time;
-pub use basics::{environment, ids, money, names, refused, time};
+pub use basics::{clock_jumps, environment, ids, money, names, refused, time};
 pub use compute::{capacity, catalogue, clusters, gpus, host_binding, images, instance_end, lifecycle, line};
 pub use data::{buckets, cors, object_rules, objects, s3_keys, storage};
 pub use work::{job_configs, jobs, requests};

@@ -11,7 +11,7 @@ use tarn_model::buckets::Bucket;
 use tarn_model::ids::{ContentId, FileId, OrgId};
 use tarn_model::objects::Version;
 use tarn_store::s3_keys::KeyHolder;
-use tarn_store::{Tx, accounts, buckets, objects, parts, s3_keys, uploads, versions};
+use tarn_store::{Tx, accounts, buckets, clock, objects, parts, s3_keys, uploads, versions};
 
 use crate::delete::discard_object;
 use crate::files::Swept;
@@ -98,7 +98,8 @@ impl Objects {
     /// Aborts uploads that were started too long ago. Returns how many. An upload that cannot be aborted does not keep
     /// the others from it.
     pub async fn abort_abandoned(&self) -> Result<u64> {
-        let limit = self.clock().now().before(self.settings().abandoned_after);
+        let abandoned_after = self.settings().abandoned_after;
+        let limit = self.store().read(|tx| clock::passed_before(tx, abandoned_after)).await?;
         let (mut aborted, mut seen) = (0, (Time::from_micros(i64::MIN), String::new()));
         loop {
             let page = self.store().read(|tx| uploads::created_before(tx, limit, (seen.0, &seen.1), BATCH)).await?;

@@ -5,6 +5,7 @@
 //! steps, drivers or HTTP. Start reading at [`clusters`] for a noun and at [`db`] for the two databases.
 
 pub mod backup;
+pub mod clock;
 pub mod db;
 pub mod examine;
 pub mod expiry;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use tarn_store::{expiry, idempotency as outcomes, s3_keys};
+use tarn_store::{clock, expiry, idempotency as outcomes, s3_keys};
 
 use crate::calls::idempotency::OUTCOME_RETENTION;
 use crate::{Control, Error, Result};
@@ -19,7 +19,8 @@ pub async fn tick(control: &Control) -> Result<Duration> {
     let write = control.store().write(|tx| {
         s3_keys::end_of_departed(tx)?;
         let forgotten = outcomes::remove_expired(tx, tx.now().before(OUTCOME_RETENTION))?;
-        Ok(forgotten + expiry::forget_ended(tx, tx.now().before(REMEMBERED))?)
+        let ended = clock::passed_before(tx, REMEMBERED)?;
+        Ok(forgotten + expiry::forget_ended(tx, ended)?)
     });
     match write.await.map_err(|error: tarn_store::Error| Error::from(error))? {
         0 => Ok(PAUSE),

@@ -192,6 +192,11 @@ impl UnknownResources {
         orphans.iter().filter(old).cloned().collect()
     }
 
+    /// Forgets since when there are orphans, because the clock jumped.
+    pub(super) fn forget(&self) {
+        self.lock_sighted().orphans.clear();
+    }
+
     /// Returns whether a failed removal of this orphan was not logged yet.
     fn is_first_complaint(&self, id: &InstanceId) -> bool {
         self.lock_sighted().orphans.get_mut(id).is_some_and(|(_, logged)| !std::mem::replace(logged, true))

@@ -5,6 +5,7 @@
 
 pub mod access;
 pub mod access_records;
+pub mod clock;
 pub mod expiry;
 pub mod gpus;
 pub mod instances;

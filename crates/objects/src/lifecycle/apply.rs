@@ -6,7 +6,7 @@ use tarn_model::ids::{BucketId, ContentId, FileId};
 use tarn_model::object_rules::{MAX_KEPT, ObjectRule, next_midnight};
 use tarn_model::objects::Version;
 use tarn_store::bucket_settings::{self, SettingKind};
-use tarn_store::{Tx, accounts, buckets, lifecycle_passes, objects, uploads, versions};
+use tarn_store::{Tx, accounts, buckets, clock, lifecycle_passes, objects, uploads, versions};
 
 use super::{Candidate, LifecyclePage};
 use crate::delete::{delete_current, delete_stored_version};
@@ -63,7 +63,7 @@ fn end_object(
     sequence: i64,
     files: &mut Vec<FileId>,
 ) -> Result<bool> {
-    let now = tx.now();
+    let now = clock::calendar(tx)?;
     let Some(object) = objects::get(tx, &bucket.id, key)?.filter(|object| object.sequence == sequence) else {
         return Ok(false);
     };
@@ -85,7 +85,7 @@ fn end_version(
     sequence: i64,
     files: &mut Vec<FileId>,
 ) -> Result<bool> {
-    let now = tx.now();
+    let now = clock::calendar(tx)?;
     let Some(version) = versions::at(tx, &bucket.id, key, sequence)? else {
         return Ok(false);
     };
@@ -133,7 +133,7 @@ fn end_upload(
     id: &ContentId,
     files: &mut Vec<FileId>,
 ) -> Result<bool> {
-    let now = tx.now();
+    let now = clock::calendar(tx)?;
     let Some(upload) = uploads::get(tx, id)?.filter(|upload| upload.bucket == bucket.id) else {
         return Ok(false);
     };

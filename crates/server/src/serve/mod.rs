@@ -33,7 +33,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
-use crate::idle_timeout::{IdleTimeoutStream, enable_keep_alive};
+use crate::idle_timeout::{IdleTimeoutStream, enable_keep_alive, limit_unsent_bytes};
 use calls::Calls;
 use connections::{Admitted, ConnectionLimits, ConnectionState, Connections, Peer};
 use forwarded::ForwardedCalls;
@@ -190,6 +190,9 @@ impl Server {
         // A client that has disconnected already makes these fail.
         if stream.set_nodelay(true).is_err() || enable_keep_alive(&stream).is_err() {
             return;
+        }
+        if let Err(error) = limit_unsent_bytes(&stream) {
+            tracing::debug!(%error, "the kernel does not limit what it takes for a connection");
         }
         let address = from.to_canonical();
         let peer = if self.proxies.contain(address) { Peer::TrustedProxy } else { Peer::of_address(address) };

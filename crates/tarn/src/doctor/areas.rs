@@ -173,6 +173,7 @@ pub(super) const AREAS: [Area; 18] = [
             "database.server",
             "database.clock",
             "database.master_key",
+            "clock.jumps",
         ],
         is_host: false,
         only_for_instances: false,

@@ -8,6 +8,7 @@ pub(crate) mod host_binding;
 mod last_backup;
 pub(crate) mod listeners;
 mod logging;
+mod memory;
 mod metrics;
 mod notify;
 mod object_storage;
@@ -70,12 +71,12 @@ pub(crate) async fn run_engine(config: Config) -> Result<()> {
         tokio::spawn(tarn_server::serve(listener, router, Default::default(), stopped, DRAIN_TIMEOUT));
     }
     let opened = waiting::open_when_possible(&config, &listeners, lock, signalled.as_mut()).await?;
-    let Some(Opened { control, bound, lock: _lock }) = opened else { return Ok(()) };
+    let Some(Opened { control, clock_watch, bound, lock: _lock }) = opened else { return Ok(()) };
 
     let limits = Limits { per_second: config.rate_limit.per_second, burst: config.rate_limit.burst };
     let front = Front { public_url: config.public_url.clone(), tls: listeners.tls.is_some() };
     let app = App::new(control.clone(), limits, front, Arc::new(RandomIds));
-    let mut workers = Workers::start(&config, &control, app.clone(), &stopped).await?;
+    let mut workers = Workers::start(&config, &control, clock_watch, app.clone(), &stopped).await?;
     let (proxies, to_api, to_s3) = listeners::loopback_proxies(&config, &listeners.api, listeners.s3.as_ref());
     let mut proxies = tokio::spawn(tarn_server::serve_loopback_proxies(control.clone(), proxies));
     let listening =
@@ -89,6 +90,7 @@ pub(crate) async fn run_engine(config: Config) -> Result<()> {
         }
     });
     tokio::spawn(forget_idle_callers(app.clone()));
+    tokio::spawn(memory::return_freed_memory());
     if let Some(limit) = config.settings().limits.waiting() {
         tracing::info!(limit, "further clusters of an organization are refused while this many wait for capacity");
     }

@@ -24,7 +24,7 @@ use tokio::time::Instant;
 use super::listeners::reachable_address;
 use crate::config::{Config, S3Listen};
 use crate::data::ownership_mark;
-use crate::environment::{RandomIds, SystemClock};
+use crate::environment::{EngineClock, RandomIds};
 use crate::failure::{Failure, Result, StartFailure, StartResult};
 
 /// How long a client may send nothing in the middle of a body.
@@ -34,6 +34,7 @@ const BODY_IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 pub(crate) async fn open_objects(
     config: &Config,
     store: &Store,
+    clock: Arc<EngineClock>,
     secrets: &Secrets,
     access: Policy,
 ) -> StartResult<Objects> {
@@ -45,7 +46,7 @@ pub(crate) async fn open_objects(
         directory,
         secret: secrets.object_storage_key(),
         settings: Settings { access, ..config.objects_settings() },
-        clock: Arc::new(SystemClock),
+        clock,
         ids: Arc::new(RandomIds),
     };
     let objects = Objects::open(parts);

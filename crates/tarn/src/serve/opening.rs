@@ -6,6 +6,7 @@ use std::fs::File;
 use std::net::TcpListener;
 use std::sync::Arc;
 
+use tarn_control::reconcilers::clock::{self, ClockWatch};
 use tarn_control::{Control, Parts, Secrets, Settings, audit, bootstrap};
 use tarn_driver::gpus::LOOK_TIMEOUT;
 use tarn_model::access::Policy;
@@ -17,12 +18,13 @@ use super::listeners::Listeners;
 use super::{driver, host_binding, listeners, object_storage, plain_http};
 use crate::config::{Config, DriverName};
 use crate::data::{self, master_key, reserve};
-use crate::environment::{RandomIds, SystemClock};
+use crate::environment::{EngineClock, RandomIds};
 use crate::failure::{Result, StartFailure, StartResult};
 
 /// An engine that can serve calls.
 pub(super) struct Opened {
     pub(super) control: Control,
+    pub(super) clock_watch: ClockWatch,
     /// The binding of the database, if it needs one.
     pub(super) bound: Option<Bound>,
     /// The lock of the data directory.
@@ -66,8 +68,12 @@ pub(super) async fn open_engine(
         *lock = Some(lock_data(config).await?);
     }
     stage.set(Stage::Database);
-    let store = Store::open(&config.database()?, Arc::new(SystemClock), Arc::new(RandomIds)).await;
+    let engine_clock = Arc::new(EngineClock::new());
+    let store = Store::open(&config.database()?, engine_clock.clone(), Arc::new(RandomIds)).await;
     let store = store.map_err(|e| StartFailure::with_cause("cannot open the database", e))?;
+    let resumed = clock::resume(&store, engine_clock.clone()).await;
+    let clock_watch =
+        resumed.map_err(|e| StartFailure::with_cause("cannot continue the time of the previous run", e))?;
     plain_http::check_installation(config, &store).await?;
     ensure_administrator(config, &store).await?;
     log_changed_defaults(config, &store).await?;
@@ -75,9 +81,11 @@ pub(super) async fn open_engine(
     let bound = host_binding::bind(config, &store).await?;
     stage.set(Stage::Rest);
     let checked = store.clone();
-    let control = build_control(config, store, secrets, (listeners.gateway.as_ref(), listeners.s3.as_ref())).await?;
+    let control =
+        build_control(config, store, engine_clock, secrets, (listeners.gateway.as_ref(), listeners.s3.as_ref()))
+            .await?;
     tokio::spawn(correct_counts(checked));
-    Ok(Opened { control, bound, lock: lock.take().unwrap_or(DataLock(None)) })
+    Ok(Opened { control, clock_watch, bound, lock: lock.take().unwrap_or(DataLock(None)) })
 }
 
 /// Creates the first administrator. The key is on disk before it is valid, and in its final place only if it became
@@ -126,10 +134,11 @@ async fn correct_counts(store: Store) {
 async fn build_control(
     config: &Config,
     store: Store,
+    clock: Arc<EngineClock>,
     secrets: Secrets,
     (gateway, s3): (Option<&TcpListener>, Option<&TcpListener>),
 ) -> StartResult<Control> {
-    let watch = Arc::new(config.watch(Arc::new(SystemClock)));
+    let watch = Arc::new(config.watch(clock.clone()));
     // This observation only lists the GPUs; no instance is assumed to use one. A GPU that hangs must not keep the
     // engine from starting; the GPUs that the database knows are listed by the first tick of the reconciler.
     let looked = watch.look_within(LOOK_TIMEOUT, |_, _| true).await;
@@ -146,10 +155,10 @@ async fn build_control(
     let driver = driver::open_driver(config, policy, &inventory, watch).await?;
     let ssh = gateway.map(|listener| listeners::ssh_endpoint(config, listener));
     let access = access_policy(config, &store).await?;
-    let objects = object_storage::open_objects(config, &store, &secrets, access).await?;
+    let objects = object_storage::open_objects(config, &store, clock.clone(), &secrets, access).await?;
     let s3 = s3.map(|listener| object_storage::s3_endpoint(config, listener)).transpose()?;
     let mut settings = Settings { access, ..config.settings() };
-    let (clock, ids) = (Arc::new(SystemClock), Arc::new(RandomIds));
+    let ids = Arc::new(RandomIds);
     if settings.limits.job_bytes.is_none() {
         settings.limits.job_bytes = Some(object_storage::default_job_bytes(&objects)?);
     }

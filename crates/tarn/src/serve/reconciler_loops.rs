@@ -3,6 +3,7 @@
 use std::future::pending;
 use std::time::Duration;
 
+use tarn_control::reconcilers::clock::ClockWatch;
 use tarn_control::reconcilers::{access, access_records, expiry, gpus, instances, jobs, objects, reboots, revocations};
 use tarn_control::{Control, Result};
 
@@ -11,14 +12,15 @@ const AFTER_FAILURE: Duration = Duration::from_secs(10);
 
 /// Runs all reconcilers without end. What was added, removed or deleted does not wait for the next turn: the last
 /// future ends the pause.
-pub(crate) async fn run_reconcilers(control: Control) {
+pub(crate) async fn run_reconcilers(control: Control, clock: ClockWatch) {
     // In a task of its own: no other reconciler may delay the end of access.
     let watching = control.clone();
     let revocations = tokio::spawn(async move {
         repeat("revocations", || revocations::tick(&watching), || revocations::changed(&watching)).await;
     });
-    let control = &control;
+    let (control, clock) = (&control, &tokio::sync::Mutex::new(clock));
     tokio::join!(
+        repeat("clock", || async move { clock.lock().await.tick(control).await }, pending),
         async { revocations.await.expect("the reconciler of revocations does not end") },
         repeat("expiry", || expiry::tick(control), pending),
         repeat("machines", || run_instances(control), || instances::changed(control)),

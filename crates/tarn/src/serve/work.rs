@@ -4,6 +4,7 @@
 use std::future::pending;
 
 use tarn_control::jobs::dispatch::Dispatcher;
+use tarn_control::reconcilers::clock::ClockWatch;
 use tarn_control::runner::Runner;
 use tarn_control::{Control, reconcilers};
 use tarn_server::App;
@@ -42,6 +43,7 @@ impl Workers {
     pub(super) async fn start(
         config: &Config,
         control: &Control,
+        clock_watch: ClockWatch,
         app: App,
         stopped: &watch::Receiver<bool>,
     ) -> Result<Workers> {
@@ -84,7 +86,7 @@ impl Workers {
         let (control, mut ready) = (control.clone(), prepared.clone());
         let reconcilers = tokio::spawn(async move {
             if ready.wait_for(|ready| *ready).await.is_ok() {
-                reconciler_loops::run_reconcilers(control).await;
+                reconciler_loops::run_reconcilers(control, clock_watch).await;
             }
         });
         Ok(Workers { runner, dispatcher, reconcilers, preparing, prepared })

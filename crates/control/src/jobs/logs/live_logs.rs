@@ -33,6 +33,8 @@ pub(crate) struct LiveLog {
     state_changes: AtomicU64,
     /// The last read of the job's progress, shared by all followers.
     progress_read: tokio::sync::Mutex<Option<ProgressRead>>,
+    /// Held while a follower reads older output from the database.
+    block_read: tokio::sync::Mutex<()>,
 }
 
 /// A read of a job's progress from the database.
@@ -68,6 +70,7 @@ impl LiveLogs {
             changes,
             state_changes,
             progress_read: tokio::sync::Mutex::default(),
+            block_read: tokio::sync::Mutex::default(),
         });
         logs.retain(|_, log| log.strong_count() > 0);
         logs.insert(job.clone(), Arc::downgrade(&log));
@@ -120,6 +123,11 @@ impl LiveLog {
     /// Locks the last read of the progress. The caller that holds the lock reads for all that wait for it.
     pub(crate) async fn lock_progress(&self) -> tokio::sync::MutexGuard<'_, Option<ProgressRead>> {
         self.progress_read.lock().await
+    }
+
+    /// Locks the reading of older output. The follower that holds the lock reads for all that wait for it.
+    pub(crate) async fn lock_block(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.block_read.lock().await
     }
 
     /// Returns how long ago output was stored by this engine.

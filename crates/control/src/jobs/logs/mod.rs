@@ -6,9 +6,10 @@
 mod reader;
 
 pub(crate) mod live_logs;
+pub(crate) mod recent_blocks;
 
 pub(super) mod append;
 pub(super) mod compact;
 pub(super) mod log_buffer;
 
-pub use reader::{Followed, Follower, LogPart, MAX_PART, follow, read, wait};
+pub use reader::{Followed, Follower, LogPart, MAX_PART, PIECE, follow, read, wait};

@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::live_logs::{LiveLog, ProgressRead};
+use super::recent_blocks::BLOCK_BYTES;
 use crate::jobs::files::job_files;
 use crate::operations::jobs::{self as operations, JobView};
 use crate::{Caller, Control, Error, Result};
@@ -22,8 +23,9 @@ use crate::{Caller, Control, Error, Result};
 /// How many bytes of a log one call reads at most.
 pub const MAX_PART: u64 = 8 << 20;
 
-/// How many bytes a follower receives at a time at most.
-const PIECE: u64 = 256 << 10;
+/// How many bytes a follower receives at a time at most. So much is kept, a few times over, for a client that does not
+/// read.
+pub const PIECE: u64 = 16 << 10;
 
 /// How often a follower reads the database, where other replicas may change it.
 const POLL_INTERVAL_SHARED: Duration = Duration::from_millis(500);
@@ -62,7 +64,7 @@ pub async fn read(control: &Control, caller: &Caller, job: &str, offset: u64, li
     });
     let job = read.await?;
     let limit = limit.min(MAX_PART).min(job.log_bytes.saturating_sub(offset));
-    let data = read_bytes(control, &job.id, offset, limit).await?;
+    let data = read_block(control, &job.id, offset, limit, job.log_bytes).await?;
     Ok(LogPart { start: offset, data, total: job.log_bytes, ended: matches!(job.state, State::Ended(_)) })
 }
 
@@ -114,7 +116,7 @@ pub struct Follower {
 /// What a follower receives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Followed {
-    /// The next output, at most 256 KiB.
+    /// The next output, at most [`PIECE`] bytes. It may be a part of a larger block, which it keeps in memory.
     Data(Bytes),
     /// The job has ended, and all output was returned.
     Ended(Box<JobView>),
@@ -145,7 +147,10 @@ impl Follower {
     async fn poll_database(&mut self, state_changes: u64) -> Result<Option<Followed>> {
         let (total, ended) = self.read_progress().await?.ok_or_else(|| Error::not_found("job", self.job.as_str()))?;
         if total > self.offset {
-            let data = read_bytes(&self.control, &self.job, self.offset, PIECE.min(total - self.offset)).await?;
+            // One of several followers at the same place reads for all.
+            let reading = self.live.lock_block().await;
+            let data = read_block(&self.control, &self.job, self.offset, PIECE.min(total - self.offset), total).await?;
+            drop(reading);
             return Ok(Some(self.return_data(data)));
         }
         if ended {
@@ -174,10 +179,33 @@ impl Follower {
         Ok(progress)
     }
 
+    /// Takes output back that was returned last: it is returned again.
+    pub fn return_again(&mut self, data: &Bytes) {
+        self.offset -= data.len() as u64;
+    }
+
     fn return_data(&mut self, data: Bytes) -> Followed {
         self.offset += data.len() as u64;
         Followed::Data(data)
     }
+}
+
+/// Reads `limit` bytes of a log that has them; `total` is its length. Small pieces come from larger blocks, which are
+/// kept for a while.
+async fn read_block(control: &Control, job: &JobId, offset: u64, limit: u64, total: u64) -> Result<Bytes> {
+    if limit >= BLOCK_BYTES {
+        return read_bytes(control, job, offset, limit).await;
+    }
+    let blocks = &control.memory.recent_blocks;
+    if let Some(data) = blocks.find(job, offset, limit) {
+        return Ok(data);
+    }
+    let block = read_bytes(control, job, offset, BLOCK_BYTES.min(total.saturating_sub(offset)).max(limit)).await?;
+    let data = block.slice(..limit as usize);
+    if block.len() > data.len() {
+        blocks.insert(job, offset, block);
+    }
+    Ok(data)
 }
 
 /// Reads bytes of a log that is long enough.

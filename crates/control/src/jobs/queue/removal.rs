@@ -7,7 +7,7 @@ use futures::StreamExt;
 use tarn_model::ids::{InstanceId, JobId};
 use tarn_model::jobs::{Job, State, Teardown};
 use tarn_model::lifecycle;
-use tarn_store::{Tx, instances, job_nodes, jobs};
+use tarn_store::{Tx, clock, instances, job_nodes, jobs};
 
 use crate::jobs::attempt::guest_calls;
 use crate::jobs::files::job_files;
@@ -34,9 +34,10 @@ pub(crate) fn hide_job(tx: &mut Tx<'_>, mut job: Job) -> Result<()> {
 pub(crate) async fn hide_expired_jobs(control: &Control) -> Result<()> {
     let settings = &control.settings().jobs;
     let read = control.store().read(|tx| -> Result<Vec<Job>> {
-        let now = tx.now();
-        let mut old = jobs::expired_drafts(tx, now.before(settings.draft_timeout), PAGE_SIZE)?;
-        old.extend(jobs::expired(tx, now.before(settings.keep), PAGE_SIZE)?);
+        let abandoned = clock::passed_before(tx, settings.draft_timeout)?;
+        let mut old = jobs::expired_drafts(tx, abandoned, PAGE_SIZE)?;
+        let ended = clock::passed_before(tx, settings.keep)?;
+        old.extend(jobs::expired(tx, ended, PAGE_SIZE)?);
         Ok(old)
     });
     for job in read.await? {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rstest::rstest;
-use tarn_control::jobs::logs::{self, Followed, Follower, MAX_PART};
+use tarn_control::jobs::logs::{self, Followed, Follower, MAX_PART, PIECE};
 use tarn_control::operations::jobs;
 use tarn_control::testing::{World, world};
 use tarn_link::JobEnd;
@@ -74,7 +74,7 @@ async fn read_to_end(mut follower: Follower) -> (Vec<u8>, State) {
     loop {
         match follower.next().await.unwrap() {
             Followed::Data(piece) => {
-                assert!(!piece.is_empty() && piece.len() <= 256 << 10);
+                assert!(!piece.is_empty() && piece.len() as u64 <= PIECE);
                 data.extend_from_slice(&piece);
             }
             Followed::Ended(view) => return (data, view.job.state),
@@ -110,6 +110,27 @@ async fn parts_are_read_from_rows_and_objects(
     assert_eq!(logs::read(&world.control, &stranger, job.as_str(), 0, 1).await.unwrap_err().code, "access_denied");
     let followed = logs::follow(&world.control, &stranger, job.as_str()).await.map(drop);
     assert_eq!(followed.unwrap_err().code, "access_denied");
+}
+
+/// Followers of the same job share what was read for one of them, and output that was taken back comes again.
+#[tokio::test(flavor = "multi_thread")]
+async fn followers_share_output() {
+    let Some(world) = world(DatabaseKind::Sqlite).await else { return };
+    let (job, all) = written(&world).await;
+    let follow = async || logs::follow(&world.control, &world.caller, job.as_str()).await.unwrap();
+    let (mut one, mut other) = (follow().await, follow().await);
+    let mut at = 0;
+    for _ in 0..8 {
+        let (Followed::Data(first), Followed::Data(second)) = (one.next().await.unwrap(), other.next().await.unwrap())
+        else {
+            panic!("there is more output");
+        };
+        assert_eq!((first.as_ptr(), first.len()), (second.as_ptr(), second.len()), "it is in memory once");
+        one.return_again(&first);
+        let Followed::Data(again) = one.next().await.unwrap() else { panic!("it comes again") };
+        assert!(again == first && first == all[at..at + first.len()]);
+        at += first.len();
+    }
 }
 
 /// A follower reads the whole log and the end of the job.

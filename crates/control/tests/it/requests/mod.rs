@@ -1,5 +1,6 @@
 //! Durable requests: every step under every fault, races, and idempotent calls.
 
+mod clock_jumps;
 mod idempotency;
 mod older_steps;
 mod races;

@@ -18,8 +18,9 @@ use crate::http::input::id::Id;
 use crate::http::input::query::{Fields, FromQuery, Params};
 use crate::http::output::failure::Failure;
 
-/// How much is read at a time; the next chunk is read when this one was sent.
-const CHUNK_BYTES: u64 = 1 << 20;
+/// How much is read at a time; the next chunk is read when this one was sent. So much is kept for a client that does
+/// not read.
+const CHUNK_BYTES: u64 = 64 << 10;
 
 /// The longest wait for output. A proxy in front of the engine may have a timeout not much longer.
 const MAX_WAIT_SECONDS: i64 = 60;

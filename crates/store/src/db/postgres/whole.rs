@@ -81,7 +81,9 @@ impl WholeDatabase for WholeServer {
                 break;
             }
             let values = rows.iter().map(|row| {
-                (0..row.len()).map(|column| row.try_get(column).map_err(|error| postgres_error(&error))).collect::<Result<Vec<Value>>>()
+                (0..row.len())
+                    .map(|column| row.try_get(column).map_err(|error| postgres_error(&error)))
+                    .collect::<Result<Vec<Value>>>()
             });
             take(values.collect::<Result<_>>()?)?;
         }

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use tarn_driver::findings::{Finding, Level};
 use tarn_driver::local::installation as local;
+use tarn_model::clock_jumps::Jump;
 use tarn_model::{Clock as _, Time};
 use tarn_store::examine::{self, Health};
-use tarn_store::{Error, Store, installation};
+use tarn_store::{Error, Store, clock, installation};
 
 use crate::data::master_key;
 use crate::doctor::probes::engine_state::EngineState;
@@ -22,6 +23,9 @@ const MAX_SKEW: Duration = Duration::from_secs(1);
 
 /// The check that compares the binding of the database with the data directory.
 const HOST_CHECK: &str = "database.host";
+
+/// How long a jump of the clock is reported.
+const RECENT_JUMPS: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// Checks the database.
 pub(in crate::doctor) async fn check_database(target: Arc<Target>) -> Vec<Finding> {
@@ -64,6 +68,10 @@ pub(in crate::doctor) async fn check_database(target: Arc<Target>) -> Vec<Findin
     }
     if is_current {
         findings.push(check_master_key(&target, &store).await);
+        findings.push(match store.read(|tx| Ok::<_, Error>((clock::anchor(tx)?, tx.now()))).await {
+            Ok((anchor, now)) => check_jumps(anchor.jumps(), now),
+            Err(error) => Finding::failure("clock.jumps", error.to_string(), "see database.schema"),
+        });
     }
     findings
 }
@@ -184,6 +192,34 @@ fn compare_hosts(bound: Option<&str>, own: &str) -> Finding {
     }
 }
 
+/// Reports jumps of the clock that the engine followed.
+fn check_jumps(jumps: &[Jump], now: Time) -> Finding {
+    const CHECK: &str = "clock.jumps";
+    // The clock of this host may have been set back since.
+    let is_recent = |jump: &&Jump| now.before(RECENT_JUMPS).as_micros() <= jump.at_us;
+    let recent: Vec<_> = jumps.iter().filter(is_recent).map(describe_jump).collect();
+    if recent.is_empty() {
+        return Finding::ok(CHECK, "the clock did not jump within the last week");
+    }
+    Finding::warning(
+        CHECK,
+        format!("the clock of the engine's host jumped: {}; deadlines were moved with it", recent.join(", ")),
+        "let chrony or systemd-timesyncd synchronise the clock, and start the engine after it (time-sync.target)",
+    )
+}
+
+fn describe_jump(jump: &Jump) -> String {
+    let direction = if jump.by_us > 0 { "forward" } else { "back" };
+    let seconds = jump.by_us.unsigned_abs() / 1_000_000;
+    let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
+    let by = match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds}s"),
+        (0, hours, minutes) => format!("{hours}h {minutes}m"),
+        (days, hours, _) => format!("{days}d {hours}h"),
+    };
+    format!("{direction} by {by} to {}", Time::from_micros(jump.at_us))
+}
+
 async fn check_master_key(target: &Target, store: &Store) -> Finding {
     const CHECK: &str = "database.master_key";
     let kept = Target::installation_value(store, master_key::FINGERPRINT_NAME).await;
@@ -232,6 +268,20 @@ mod tests {
             [level(None), level(Some("abc123")), level(Some("def456"))],
             [Level::Note, Level::Ok, Level::Failure]
         );
+    }
+
+    #[test]
+    fn jumps_are_reported() {
+        let day = 86_400_000_000;
+        let now = Time::from_micros(20_000 * day);
+        let jump = |by_us, ago| Jump { at_us: now.as_micros() - ago, by_us };
+        assert_eq!(check_jumps(&[], now).level, Level::Ok);
+        assert_eq!(check_jumps(&[jump(day, 8 * day)], now).level, Level::Ok);
+        let found = check_jumps(&[jump(day, 8 * day), jump(2 * day + 5, day), jump(-90_000_000, day)], now);
+        assert_eq!(found.level, Level::Warning);
+        let text = format!("{found:?}");
+        assert!(text.contains("forward by 2d 0h to ") && text.contains("back by 0h 1m to "), "{text}");
+        assert_eq!(text.matches(" by ").count(), 2, "{text}");
     }
 
     #[test]

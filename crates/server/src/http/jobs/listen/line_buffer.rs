@@ -8,9 +8,15 @@ use std::borrow::Cow;
 /// A line that is longer than this, in bytes, is sent in pieces.
 const MAX_LINE_BYTES: usize = 64 << 10;
 
-/// How large a block may be as JSON, where a character can take up to six bytes. A piece of a line can take 384 KiB,
-/// and clients refuse frames from 1 MiB on.
-const MAX_BLOCK_BYTES: usize = 512 << 10;
+/// How large a block of several lines may be as JSON. A character can take up to six bytes there, so a piece of a line
+/// can take 384 KiB; clients refuse frames from 1 MiB on.
+const MAX_BLOCK_BYTES: usize = 64 << 10;
+
+/// In how many forms a block may be in memory at the same time: as text, as a frame, and in the buffer of the socket.
+const FORMS: usize = 3;
+
+/// How many bytes take the place of one that belongs to no character.
+const REPLACED_BYTES: usize = 3;
 
 /// Output that was received and not sent yet.
 #[derive(Default)]
@@ -45,6 +51,16 @@ impl LineBuffer {
             self.held = self.push_long_line(&held, &mut blocks).to_vec();
         }
         self.hold_empty_line(blocks)
+    }
+
+    /// Returns how much memory the blocks may take that [`LineBuffer::push`] returns for this output, until they are
+    /// sent.
+    pub(super) fn sending_bytes(&self, data: &[u8]) -> usize {
+        let bytes = self.held.iter().chain(data).map(|byte| match byte {
+            0x80.. => REPLACED_BYTES,
+            byte => json_bytes(*byte),
+        });
+        FORMS * bytes.sum::<usize>()
     }
 
     /// Returns whether there is an incomplete line.
@@ -156,12 +172,16 @@ impl Blocks {
 
 /// Returns how many bytes a line takes as JSON, with the newline before it.
 fn json_cost(line: &str) -> usize {
-    let bytes = line.bytes().map(|byte| match byte {
+    line.bytes().map(json_bytes).sum::<usize>() + 2
+}
+
+/// Returns how many bytes a byte of a text takes as JSON.
+fn json_bytes(byte: u8) -> usize {
+    match byte {
         0x1b => 6,
-        b'"' | b'\\' | b'\t' => 2,
+        b'"' | b'\\' | b'\t' | b'\n' => 2,
         _ => 1,
-    });
-    bytes.sum::<usize>() + 2
+    }
 }
 
 /// Returns the line as a terminal would finally show it: a carriage return starts it again. At the end of the line,
@@ -307,6 +327,14 @@ mod tests {
             for block in blocks(&[&pieces]) {
                 let frame = serde_json::json!({ "message": block }).to_string();
                 assert!(frame.len() < 1_000_000, "{}", frame.len());
+            }
+            // So does the memory that is reserved for it.
+            let mut lines = LineBuffer::default();
+            for piece in pieces.chunks(16 << 10) {
+                let reserved = lines.sending_bytes(piece);
+                let taken: usize =
+                    lines.push(piece).iter().map(|block| serde_json::json!(block).to_string().len()).sum();
+                assert!(taken <= reserved, "{taken} bytes, and {reserved} were reserved");
             }
         }
     }

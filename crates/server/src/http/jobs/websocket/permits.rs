@@ -8,6 +8,7 @@ use tarn_base::fair_share::{FairShare, GroupedPermit, GroupedShare, GroupedUsedU
 use tarn_model::ids::{OrgId, UserId};
 use tarn_model::users::Owner;
 
+use crate::http::jobs::listen::UnreadBytes;
 use crate::http::output::failure::Failure;
 use crate::serve::network_of;
 
@@ -28,6 +29,8 @@ pub(crate) struct SocketLimits {
     pub(in crate::http::jobs) pushes: UserPermits,
     /// For sockets that listen to jobs, and for calls that wait for a log.
     pub(in crate::http::jobs) listeners: UserPermits,
+    /// For output that listeners have not read yet.
+    pub(in crate::http::jobs) unread: UnreadBytes,
     /// How many lists of files are matched at the same time: one of each organization, or of a user without one.
     pub(in crate::http::jobs) matching: FairShare<String>,
 }
@@ -39,6 +42,7 @@ impl Default for SocketLimits {
             discards: FairShare::new(128, DISCARDS_PER_ADDRESS),
             pushes: UserPermits::new("pushes", 256, 8),
             listeners: UserPermits::new("listeners", 8192, 2048),
+            unread: UnreadBytes::default(),
             matching: FairShare::new(2, 1),
         }
     }

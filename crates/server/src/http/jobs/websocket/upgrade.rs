@@ -27,8 +27,9 @@ use crate::http::output::failure::Failure;
 /// How much is read from a client that is not authenticated. The last read may exceed it.
 const UNAUTHENTICATED_BYTES: usize = 64 << 10;
 
-/// The size of the read buffer of a socket.
+/// The size of the read buffer of a socket whose frames may be large. A socket on which little is sent needs less.
 const READ_BYTES: usize = 16 << 10;
+const FEW_READ_BYTES: usize = 2 << 10;
 
 /// The WebSocket stream of the library.
 pub(in crate::http::jobs) type RawSocket = WebSocketStream<LimitedStream<TokioIo<Upgraded>>>;
@@ -79,7 +80,7 @@ impl Upgrade {
         let config = WebSocketConfig::default()
             .max_message_size(Some(max_frame))
             .max_frame_size(Some(max_frame))
-            .read_buffer_size(READ_BYTES)
+            .read_buffer_size(if max_frame > UNAUTHENTICATED_BYTES { READ_BYTES } else { FEW_READ_BYTES })
             .write_buffer_size(0);
         tokio::spawn(async move {
             // The client may disconnect before the response.
