@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tarn_model::{Clock, Ids, Time};
 use tokio::sync::oneshot;
@@ -57,6 +58,15 @@ impl Store {
             Database::Postgres(url) => Backend::Postgres(Box::new(Postgres::open_read_only(url).await?)),
         };
         Ok(Store { backend: Arc::new(backend), clock, ids })
+    }
+
+    /// Gives transactions on a server another limit than that of an engine, for commands that read or change
+    /// everything in one of them. It must be called before any transaction runs.
+    pub fn limit_transactions(&self, limit: Duration) {
+        match &*self.backend {
+            Backend::Sqlite(_) => {}
+            Backend::Postgres(postgres) => postgres.limit_transactions(limit),
+        }
     }
 
     /// The self-diagnosis of the database.

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use tarn_control::reconcilers::clock;
 use tarn_control::{bootstrap, host_binding};
 use tarn_model::host_binding::{ALIVE, NotBound};
 use tarn_model::ids::fresh_api_key;
@@ -10,7 +11,7 @@ use tarn_store::{Database, Store};
 
 use crate::config::{DataOptions, parse_database};
 use crate::data;
-use crate::environment::{RandomIds, SystemClock};
+use crate::environment::{EngineClock, RandomIds, SystemClock};
 use crate::failure::{Failure, Result};
 use crate::serve::host_binding::own_place;
 
@@ -55,8 +56,12 @@ pub(crate) async fn adopt_database(options: &DataOptions) -> Result<()> {
                 .to_owned(),
         ));
     }
-    let store = Store::open(&database, Arc::new(SystemClock), Arc::new(RandomIds)).await;
+    let engine_clock = Arc::new(EngineClock::new());
+    let store = Store::open(&database, engine_clock.clone(), Arc::new(RandomIds)).await;
     let store = store.map_err(|e| Failure::with_cause("cannot open the database", e))?;
+    // The engine that is bound goes by the clock of the database server. By a wrong clock of this host it seems dead.
+    let resumed = clock::resume(&store, engine_clock).await;
+    resumed.map_err(|e| Failure::with_cause("cannot read the clock of the database server", e))?;
     let failed = |e| Failure::with_cause("cannot bind the database", e);
     // A refused adoption leaves nothing in the directory.
     host_binding::check_adoption(&store).await.map_err(failed)?.map_err(cannot_adopt)?;

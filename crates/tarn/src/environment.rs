@@ -1,8 +1,8 @@
 //! The real clocks and real randomness.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use parking_lot::Mutex;
 use rustix::time::{ClockId, clock_gettime};
 use tarn_model::clock_jumps::Reading;
 use tarn_model::{Clock, Ids, Time, Timekeeper};
@@ -39,15 +39,11 @@ impl EngineClock {
         let state = Mutex::new(ClockState { offset_us: now - up_us(), shown_us: now });
         EngineClock { state, boot: boot.trim().to_owned() }
     }
-
-    fn lock(&self) -> MutexGuard<'_, ClockState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Clock for EngineClock {
     fn now(&self) -> Time {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.shown_us = state.shown_us.max(up_us().saturating_add(state.offset_us));
         Time::from_micros(state.shown_us)
     }
@@ -59,7 +55,7 @@ impl Timekeeper for EngineClock {
     }
 
     fn shift(&self, by_us: i64) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.offset_us = state.offset_us.saturating_add(by_us);
         if by_us < -SMALL_US {
             // A jump. What was shown before it does not count any more.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tarn_model::clock_jumps::{Anchor, Correction, Judge, Jump, Reading};
+use tarn_model::clock_jumps::{Anchor, Correction, Judge, Jump, Reading, ahead_of_answer};
 use tarn_model::{Time, Timekeeper};
 use tarn_store::{Store, Tx, clock, events};
 
@@ -36,12 +36,14 @@ pub struct ClockWatch {
 /// Continues the time of the previous engine. Is called when the engine starts, before anything else reads the time.
 /// Replicas begin with the time that the database server and their host agree on, or with that of the server.
 pub async fn resume(store: &Store, keeper: Arc<dyn Timekeeper>) -> Result<ClockWatch> {
+    let asked = keeper.read().set;
+    let server = clock::server_time(store).await.map_err(Error::from)?;
     let reading = keeper.read();
-    if let Some(theirs) = clock::server_time(store).await.map_err(Error::from)? {
-        let ahead_us = theirs.as_micros().saturating_sub(reading.set.as_micros());
+    if let Some(theirs) = server {
+        let ahead_us = ahead_of_answer(theirs, asked, reading.set);
         if is_much(ahead_us) {
             tracing::warn!(ahead_us, "the clock of this host differs from the database server's, whose time is used");
-            keeper.shift(theirs.as_micros().saturating_sub(reading.now.as_micros()));
+            keeper.shift(reading.ahead_us().saturating_add(ahead_us));
         }
     } else {
         let kept = store.read(clock::anchor).await.map_err(|error: tarn_store::Error| Error::from(error))?;
@@ -76,14 +78,16 @@ async fn move_uncounted(store: &Store, after: Anchor, by_us: i64) -> Result<()> 
 impl ClockWatch {
     /// Compares the clocks once, and follows a difference.
     pub async fn tick(&mut self, control: &Control) -> Result<Duration> {
+        let asked = self.keeper.read().set;
         let server = clock::server_time(control.store()).await.map_err(Error::from)?;
-        self.compare(control, server).await
+        self.compare(control, server, asked).await
     }
 
-    /// Compares the clocks with each other and with the time of the database server, if there is one.
-    pub async fn compare(&mut self, control: &Control, server: Option<Time>) -> Result<Duration> {
+    /// Compares the clocks with each other and with the time of the database server, if there is one, which was asked
+    /// at this time of the host's clock.
+    pub async fn compare(&mut self, control: &Control, server: Option<Time>, asked: Time) -> Result<Duration> {
         let reading = self.keeper.read();
-        if server.is_some_and(|theirs| is_much(theirs.as_micros().saturating_sub(reading.set.as_micros()))) {
+        if server.is_some_and(|theirs| is_much(ahead_of_answer(theirs, asked, reading.set))) {
             // One of the two is wrong. The time goes on as it is.
             metrics::gauge!("tarn_clock_disagrees").set(1.0);
             return Ok(INTERVAL);

@@ -7,8 +7,9 @@
 use tarn_driver::{End, Observed};
 use tarn_model::Refused;
 use tarn_model::clusters::{Cluster, Instance};
+use tarn_model::ids::RequestId;
 use tarn_model::lifecycle::State;
-use tarn_model::requests::RequestKind;
+use tarn_model::requests::{Request, RequestKind};
 use tarn_store::{Tx, attachments, clusters, events, installation, instances, jobs, requests, storage};
 
 use super::instances as instance_reconciler;
@@ -21,6 +22,9 @@ const LAST_BOOT_KEY: &str = "machine_boot";
 
 /// The key under which the database stores what was open at the last boot of the host.
 const OPEN_WORK_KEY: &str = "machine_boot_open";
+
+/// How many requests get their time again in one transaction, which has a limit on a database server.
+const EXTENDED_AT_ONCE: usize = 100;
 
 /// How many clusters are restarted at the same time; more would only wait for each other.
 const RESTARTS_AT_ONCE: u32 = 4;
@@ -60,19 +64,32 @@ struct OpenWork {
 /// observed.
 pub async fn extend_deadlines(control: &Control) -> Result<()> {
     let Some(boot) = unhandled_boot(control).await? else { return Ok(()) };
-    let settings = control.settings().clone();
-    let write = control.store().write(move |tx| -> Result<()> {
-        if installation::get(tx, LAST_BOOT_KEY)?.is_none() || open_work_at_boot(tx, &boot)?.is_some() {
-            return Ok(());
+    let this = boot.clone();
+    let read = control.store().read(move |tx| -> Result<Option<(Vec<Request>, u64)>> {
+        if installation::get(tx, LAST_BOOT_KEY)?.is_none() || open_work_at_boot(tx, &this)?.is_some() {
+            return Ok(None);
         }
-        let all = requests::open(tx)?;
-        let open = OpenWork { boot: boot.clone(), requests: all.len() as u64, jobs: jobs::count_interrupted(tx)? };
-        for request in all {
-            requests::save(tx, &deadlines::with_fresh_deadline(request, tx.now(), &settings))?;
-        }
-        Ok(installation::set(tx, OPEN_WORK_KEY, &serde_json::to_string(&open).map_err(Error::internal)?)?)
+        Ok(Some((requests::open(tx)?, jobs::count_interrupted(tx)?)))
     });
-    write.await
+    let Some((all, jobs)) = read.await? else { return Ok(()) };
+    let open = OpenWork { boot, requests: all.len() as u64, jobs };
+    for some in all.chunks(EXTENDED_AT_ONCE) {
+        let ids: Vec<_> = some.iter().map(|request| request.id.clone()).collect();
+        let settings = control.settings().clone();
+        control.store().write(move |tx| extend_each(tx, &ids, &settings)).await?;
+    }
+    // Last: after a crash all of them get their time again.
+    let text = serde_json::to_string(&open).map_err(Error::internal)?;
+    control.store().write(move |tx| Ok(installation::set(tx, OPEN_WORK_KEY, &text)?)).await
+}
+
+fn extend_each(tx: &mut Tx<'_>, ids: &[RequestId], settings: &Settings) -> Result<()> {
+    for id in ids {
+        if let Some(request) = requests::get(tx, id)?.filter(|request| request.ended.is_none()) {
+            requests::save(tx, &deadlines::with_fresh_deadline(request, tx.now(), settings))?;
+        }
+    }
+    Ok(())
 }
 
 /// Is called when the engine starts, after [`extend_deadlines`], and again until it succeeds: after a reboot of the

@@ -1,10 +1,15 @@
 //! The binding of a database to one installation of the local driver, as it is stored.
 
+use std::sync::Arc;
+
 use rstest::rstest;
-use tarn_control::host_binding::{adopt, bind, check, say_stopped, stay_bound};
+use tarn_control::host_binding::{adopt, bind, check, check_adoption, say_stopped, stay_bound};
+use tarn_control::reconcilers;
+use tarn_model::Clock;
 use tarn_model::host_binding::{ALIVE, NotBound, Place};
-use tarn_store::events;
+use tarn_model::testing::ManualClock;
 use tarn_store::testing::{DatabaseKind, World};
+use tarn_store::{Store, clock, events};
 
 fn place(installation: &str, seat: &str) -> Place {
     Place { installation: installation.into(), seat: seat.into() }
@@ -54,4 +59,21 @@ async fn silent_engine_is_replaced(#[values(DatabaseKind::Sqlite, DatabaseKind::
     let adopted: Vec<_> = log.iter().filter(|event| event.verb == "machine.adopted").collect();
     assert_eq!(adopted.len(), 1, "{log:?}");
     assert_eq!(adopted[0].detail["earlier"], "abc123");
+}
+
+/// An operator whose host has a wrong clock does not take a running engine for dead.
+#[tokio::test(flavor = "multi_thread")]
+async fn wrong_clock_makes_no_engine_dead() {
+    let Some(world) = World::open(DatabaseKind::Postgres).await else { return };
+    let server = clock::server_time(&world.store).await.unwrap().unwrap();
+    world.clock.set_back(world.clock.now().until(server));
+    bind(&world.store, place("abc123", "boot-1 /data")).await.unwrap().unwrap();
+    let wrong = Arc::new(ManualClock::default());
+    wrong.set_back(wrong.now().until(server));
+    wrong.advance(ALIVE * 60);
+    let store = Store::open(&world.fresh.database, wrong.clone(), world.ids.clone()).await.unwrap();
+    assert_eq!(check_adoption(&store).await.unwrap(), Ok(()), "by that clock it is");
+    reconcilers::clock::resume(&store, wrong).await.unwrap();
+    assert!(matches!(check_adoption(&store).await.unwrap(), Err(NotBound::AliveElsewhere { .. })));
+    assert!(adopt(&store, place("def456", "boot-2 /data")).await.unwrap().is_err());
 }

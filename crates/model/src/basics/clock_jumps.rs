@@ -49,6 +49,13 @@ impl Reading {
     }
 }
 
+/// Returns how far the clock of a server is ahead of the set clock, in microseconds, at least. The server was asked after
+/// the set clock showed `asked`, and before it showed `answered`: a server that answers late is not behind.
+pub fn ahead_of_answer(theirs: Time, asked: Time, answered: Time) -> i64 {
+    let since = |ours: Time| theirs.as_micros().saturating_sub(ours.as_micros());
+    since(answered).max(0) + since(asked).min(0)
+}
+
 /// A change of the engine's time that deadlines followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Jump {
@@ -205,6 +212,17 @@ mod tests {
 
     fn reading(boot: &str, up: i64, now: i64, set: i64) -> Reading {
         Reading { now: Time::from_micros(now), set: Time::from_micros(set), up_us: up, boot: boot.to_owned() }
+    }
+
+    /// A server that answers late has no other time.
+    #[test]
+    fn late_answer_is_no_difference() {
+        let ahead = |theirs: i64, asked: i64, answered: i64| {
+            let [theirs, asked, answered] = [theirs, asked, answered].map(|at| Time::from_micros(DAY + at * SECOND));
+            ahead_of_answer(theirs, asked, answered) / SECOND
+        };
+        assert_eq!([ahead(0, 0, 9), ahead(5, 0, 9), ahead(9, 0, 9)], [0; 3]);
+        assert_eq!([ahead(12, 0, 9), ahead(-4, 0, 9), ahead(3, 0, 0)], [3, -4, 3]);
     }
 
     /// An engine that starts in the same boot counts what passed, whatever the set clock shows.

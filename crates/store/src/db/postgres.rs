@@ -58,6 +58,11 @@ impl Postgres {
         Ok(postgres)
     }
 
+    /// Gives transactions another limit.
+    pub(crate) fn limit_transactions(&self, limit: Duration) {
+        self.pool.limit(limit);
+    }
+
     /// Returns whether the server responds, within two seconds.
     pub(crate) async fn ping(&self) -> Result<()> {
         self.pool.ping().await

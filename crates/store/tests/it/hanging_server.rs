@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use tarn_store::testing::{DatabaseKind, Held, Proxy, World, fresh};
-use tarn_store::{Error, Tx, installation};
+use tarn_store::{Error, Store, Tx, installation};
 
 /// No call takes as long: one that does has no limit of its own.
 const FOREVER: Duration = Duration::from_secs(60);
@@ -95,4 +95,43 @@ async fn ping_does_not_wait_for_connections() {
     }
     proxy.hold(Held::Nothing);
     world.store.ping().await.unwrap();
+}
+
+/// A command may give its transactions more time than others have, and only then waits longer than they do.
+#[tokio::test(flavor = "multi_thread")]
+async fn command_has_another_limit() {
+    let Some((world, _proxy)) = world().await else { return };
+    let (clock, ids) = (world.clock.clone(), world.ids.clone());
+    let patient = Store::open(&world.fresh.database, clock, ids).await.unwrap();
+    patient.limit_transactions(FOREVER);
+    world.store.limit_transactions(Duration::from_millis(300));
+    let (locked, is_locked) = std::sync::mpsc::channel();
+    let (unlock, until_unlocked) = std::sync::mpsc::channel::<()>();
+    let until_unlocked = std::sync::Mutex::new(until_unlocked);
+    let holder = tokio::spawn({
+        let patient = patient.clone();
+        async move {
+            let write = patient.write(move |_: &mut Tx<'_>| -> Result<(), Error> {
+                locked.send(()).unwrap();
+                until_unlocked.lock().unwrap().recv().unwrap();
+                Ok(())
+            });
+            write.await
+        }
+    });
+    tokio::task::block_in_place(|| is_locked.recv_timeout(FOREVER)).unwrap();
+    // Writers run one after the other. Three times the shorter limit pass meanwhile.
+    let waiting = tokio::spawn({
+        let patient = patient.clone();
+        async move { patient.write(|tx| installation::set(tx, "patient", "yes")).await }
+    });
+    for _ in 0..3 {
+        let refused = world.store.write(|tx| installation::set(tx, "impatient", "yes")).await;
+        assert!(is_unavailable(&refused), "{refused:?}");
+    }
+    unlock.send(()).unwrap();
+    holder.await.unwrap().unwrap();
+    waiting.await.unwrap().unwrap();
+    assert_eq!(value_of(&world, "patient").await.as_deref(), Some("yes"));
+    assert_eq!(value_of(&world, "impatient").await, None);
 }

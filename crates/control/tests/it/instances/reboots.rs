@@ -390,6 +390,29 @@ async fn deadlines_are_extended_once_per_boot() {
     assert_eq!(events["requests_resumed"], 1, "what was open when the host came up, {events}");
 }
 
+/// Every open request gets its time again, however many there are.
+#[rstest]
+#[tokio::test(flavor = "multi_thread")]
+async fn deadlines_of_many_requests_are_extended(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
+) {
+    let Some(world) = world(database).await else { return };
+    begin(&world).await;
+    let mut all = Vec::new();
+    for _ in 0..205 {
+        all.push(world.create("1xCPU", 1).await.1);
+    }
+    world.wait(HOUR).await;
+    world.driver.fake.reboot().await.unwrap();
+    reboots::extend_deadlines(&world.control).await.unwrap();
+    for request in &all {
+        let until = world.request(request).await.request.deadline;
+        assert_eq!(left(&world, until), Settings::default().work_deadline.as_secs());
+    }
+    reboots::recover(&world.control).await.unwrap();
+    assert_eq!(world.events("machine.rebooted").await[0].detail["requests_resumed"], 205);
+}
+
 /// A cluster that waits for its restart can be destroyed.
 #[tokio::test(flavor = "multi_thread")]
 async fn waiting_cluster_can_be_destroyed() {

@@ -1,6 +1,7 @@
 //! A jump of the host's clock makes nothing late or early, and the times that users see become right again.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use rstest::rstest;
@@ -8,9 +9,10 @@ use tarn_control::operations::clusters::{self, NewCluster};
 use tarn_control::reconcilers::clock::{self, ClockWatch};
 use tarn_control::testing::{World, world};
 use tarn_control::{Caller, Idempotency, Settings, reconcilers};
+use tarn_model::clock_jumps::Reading;
 use tarn_model::requests::RequestStatus;
 use tarn_model::testing::ManualClock;
-use tarn_model::{Clock, Timekeeper};
+use tarn_model::{Clock, Time, Timekeeper};
 use tarn_store::testing::DatabaseKind;
 use tarn_store::{Error, requests};
 
@@ -36,8 +38,8 @@ async fn agree_with_server(world: &World, clock: &ManualClock) {
 async fn follow(world: &World, watch: &mut ClockWatch, clock: &ManualClock) {
     let is_shared = world.store.generation().is_none();
     for _ in 0..3 {
-        let server = is_shared.then(|| clock.read().set);
-        watch.compare(&world.control, server).await.unwrap();
+        let set = clock.read().set;
+        watch.compare(&world.control, is_shared.then_some(set), set).await.unwrap();
     }
 }
 
@@ -151,8 +153,8 @@ async fn replicas_follow_jump_once() {
     let mut second = clock::resume(&world.store, other.clone()).await.unwrap();
     other.jump(DAY);
     for _ in 0..3 {
-        let server = Some(other.read().now);
-        second.compare(&world.control, server).await.unwrap();
+        let (server, set) = (other.read().now, other.read().set);
+        second.compare(&world.control, Some(server), set).await.unwrap();
     }
     assert_eq!((jumps(&world).await, other.read().ahead_us() > DAY / 2), (0, true), "the server says that it is wrong");
 
@@ -166,6 +168,42 @@ async fn replicas_follow_jump_once() {
     assert_eq!(world.request(&request).await.request.deadline, deadline, "it moved once");
     assert!(other.read().ahead_us().abs() < SECOND, "the other replica follows as well");
     assert_eq!(jumps(&world).await, 1);
+}
+
+/// A database server that needs seconds for its answer does not change the time of an engine that starts.
+#[tokio::test(flavor = "multi_thread")]
+async fn late_answer_of_server_is_no_jump() {
+    let Some((world, _)) = start(DatabaseKind::Postgres).await else { return };
+    let late = Arc::new(LateClock { clock: ManualClock::default(), reads: AtomicU32::new(0) });
+    agree_with_server(&world, &late.clock).await;
+    late.clock.set_back(Duration::from_secs(6));
+    clock::resume(&world.store, late.clone()).await.unwrap();
+    assert_eq!((late.clock.read().ahead_us(), jumps(&world).await), (0, 0));
+}
+
+/// A clock of which six seconds pass before it is read for the second time.
+struct LateClock {
+    clock: ManualClock,
+    reads: AtomicU32,
+}
+
+impl Clock for LateClock {
+    fn now(&self) -> Time {
+        self.clock.now()
+    }
+}
+
+impl Timekeeper for LateClock {
+    fn read(&self) -> Reading {
+        if self.reads.fetch_add(1, Ordering::SeqCst) == 1 {
+            self.clock.advance(Duration::from_secs(6));
+        }
+        self.clock.read()
+    }
+
+    fn shift(&self, by_us: i64) {
+        self.clock.shift(by_us);
+    }
 }
 
 /// What is kept for thirty days is not removed by a jump.

@@ -20,7 +20,7 @@ use crate::{Error, Result};
 /// The maximum number of connections of one process, apart from the one of [`Pool::ping`].
 const MAX_CONNECTIONS: usize = 16;
 
-/// The limit of a transaction, from the wait for a connection to the commit.
+/// The limit of a transaction of an engine, from the wait for a connection to the commit.
 pub(super) const LIMIT: Duration = Duration::from_secs(10);
 
 /// How much of the limit may pass until a connection is free. What is left is enough for a transaction, so that a busy
@@ -32,7 +32,10 @@ const PING_LIMIT: Duration = Duration::from_millis(1500);
 
 /// What the server does by itself, because the client may be gone: a statement ends with the limit of its transaction,
 /// and a transaction whose client is silent must not keep the lock of the writers.
-const SESSION: &str = "set statement_timeout = '10s'; set idle_in_transaction_session_timeout = '30s'";
+fn session(limit: Duration) -> String {
+    let millis = limit.as_millis();
+    format!("set statement_timeout = {millis}; set idle_in_transaction_session_timeout = '30s'")
+}
 
 /// Why a wait for the server ended without a response.
 pub(super) enum Failed {
@@ -72,6 +75,11 @@ impl Deadline {
         Deadline(Instant::now() + limit)
     }
 
+    /// Returns this deadline, or an earlier one.
+    fn at_most(self, limit: Duration) -> Self {
+        Deadline(self.0.min(Instant::now() + limit))
+    }
+
     /// Waits for the server. Nothing is sent any more once the deadline has passed.
     pub(super) async fn wait<T>(
         self,
@@ -103,6 +111,8 @@ pub(super) struct Pool {
     config: tokio_postgres::Config,
     /// Whether the connections belong to an engine.
     is_engine: bool,
+    /// The limit of its transactions.
+    limit: Mutex<Duration>,
     idle: Mutex<Vec<Connection>>,
     permits: Semaphore,
     /// The connection of [`Pool::ping`].
@@ -144,19 +154,20 @@ impl Pool {
         let mut config = config.map_err(|_| Error::Schema("the database address cannot be understood".to_owned()))?;
         config.connect_timeout(LIMIT).tcp_user_timeout(LIMIT).keepalives_idle(LIMIT);
         let (idle, permits) = (Mutex::default(), Semaphore::new(MAX_CONNECTIONS));
-        Ok(Pool { config, is_engine: false, idle, permits, pinging: tokio::sync::Mutex::default() })
+        let limit = Mutex::new(LIMIT);
+        Ok(Pool { config, is_engine: false, limit, idle, permits, pinging: tokio::sync::Mutex::default() })
     }
 
     /// Returns a connection for one transaction.
     pub(super) async fn acquire(&self) -> Result<Lease<'_>> {
-        let deadline = Deadline::after(LIMIT);
+        let deadline = Deadline::after(*self.limit.lock());
         let permit = tokio::time::timeout(BUSY_LIMIT, self.permits.acquire()).await;
         let permit = permit.map_err(|_| Error::Unavailable("every connection is busy".to_owned()))?;
         let permit = permit.map_err(|error| Error::Unavailable(error.to_string()))?;
         let idle = self.idle.lock().pop();
         let connection = match idle {
             Some(connection) if !connection.client.is_closed() => connection,
-            _ => self.connect(deadline).await?,
+            _ => self.connect(deadline.at_most(LIMIT)).await?,
         };
         Ok(Lease { connection, deadline, pool: self, _permit: permit })
     }
@@ -179,6 +190,13 @@ impl Pool {
         Ok(())
     }
 
+    /// Gives the transactions that begin from now on another limit.
+    pub(super) fn limit(&self, limit: Duration) {
+        *self.limit.lock() = limit;
+        // The server knows the earlier limit of these.
+        self.idle.lock().clear();
+    }
+
     async fn connect(&self, deadline: Deadline) -> Result<Connection> {
         let (client, driver) = deadline.wait(self.config.connect(NoTls)).await?;
         let transport = tokio::spawn(async move {
@@ -187,10 +205,11 @@ impl Pool {
             }
         });
         let connection = Connection { client, statements: HashMap::new(), transport };
+        let session = session(*self.limit.lock());
         if self.is_engine {
-            guard::join_users(&connection.client, deadline, SESSION).await?;
+            guard::join_users(&connection.client, deadline, &session).await?;
         } else {
-            deadline.wait(connection.client.batch_execute(SESSION)).await?;
+            deadline.wait(connection.client.batch_execute(&session)).await?;
         }
         Ok(connection)
     }

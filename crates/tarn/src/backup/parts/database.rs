@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tarn_model::ids::VolumeId;
 use tarn_model::storage::VolumeState;
@@ -42,6 +43,9 @@ pub(in crate::backup) struct Copied {
     pub(in crate::backup) facts: Facts,
 }
 
+/// How long a database server may take for a transaction of a backup or a restore, which read or change everything.
+pub(in crate::backup) const LIMIT: Duration = Duration::from_secs(3600);
+
 /// Opens the database of an installation for reading.
 pub(in crate::backup) async fn open(database: &Database) -> Result<Store> {
     open_as(database, false).await
@@ -54,7 +58,9 @@ pub(in crate::backup) async fn open_alone(database: &Database) -> Result<Store> 
 
 async fn open_as(database: &Database, is_alone: bool) -> Result<Store> {
     let opened = Store::open_read_only(database, is_alone, Arc::new(SystemClock), Arc::new(RandomIds)).await;
-    opened.map_err(|e| Failure::with_cause("cannot open the database", e))
+    let store = opened.map_err(|e| Failure::with_cause("cannot open the database", e))?;
+    store.limit_transactions(LIMIT);
+    Ok(store)
 }
 
 /// Reads the identity of a database. Fails unless it has the schema of this program.

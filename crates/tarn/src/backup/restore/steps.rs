@@ -70,7 +70,9 @@ pub(super) async fn restore_database(target: &Target, from: &Backup, manifest: &
 /// Opens the restored database, which brings it to the schema of this program.
 pub(super) async fn open_restored(database: &Database) -> Result<Store> {
     let store = Store::open(database, Arc::new(SystemClock), Arc::new(RandomIds)).await;
-    store.map_err(|e| Failure::with_cause("cannot open the restored database", e))
+    let store = store.map_err(|e| Failure::with_cause("cannot open the restored database", e))?;
+    store.limit_transactions(database::LIMIT);
+    Ok(store)
 }
 
 /// Restores the contents of objects. Returns the mark of their directory.

@@ -11,7 +11,11 @@ const ALL_BYTES: usize = 128 << 20;
 const ORGANIZATION_BYTES: usize = 16 << 20;
 const USER_BYTES: usize = 8 << 20;
 
-/// The room for output that was not read.
+/// More than all listeners may have: what users wait for in their organization must not count for all.
+const ANY_BYTES: usize = usize::MAX >> 4;
+
+/// The room for output that was not read. A listener acquires it of its user first, then of its organization, and that
+/// of all last, so that one that waits has nothing that other tenants want.
 pub(in crate::http::jobs) struct UnreadBytes {
     users: FairShare<UserId>,
     organizations: FairShare<String>,
@@ -33,7 +37,7 @@ impl Default for UnreadBytes {
 
 impl UnreadBytes {
     fn new(all: usize, per_organization: usize, per_user: usize) -> Self {
-        UnreadBytes { users: FairShare::new(all, per_user), organizations: FairShare::new(all, per_organization) }
+        UnreadBytes { users: FairShare::new(ANY_BYTES, per_user), organizations: FairShare::new(all, per_organization) }
     }
 
     /// Returns room for a number of bytes, if there is so much.
@@ -96,5 +100,21 @@ mod tests {
         drop(first);
         assert_eq!(waiting.now_or_never().unwrap().bytes(), 15);
         drop(second);
+    }
+
+    /// An organization takes no more than its share, however many of its users wait for room.
+    #[tokio::test]
+    async fn waiting_users_take_nothing_of_others() {
+        let unread = UnreadBytes::new(100, 40, 30);
+        let member = |number: usize| owner(&format!("u-{number:012}"), Some("o-000000000001"));
+        let _held = [30, 10].map(|bytes| unread.try_acquire(&member(bytes), bytes).unwrap());
+        let members: Vec<_> = (1..=9).map(member).collect();
+        let mut waiting: Vec<_> = members.iter().map(|member| Box::pin(unread.acquire(member, 30))).collect();
+        for waits in &mut waiting {
+            assert!(waits.as_mut().now_or_never().is_none());
+        }
+        let others = [(11, None), (12, Some("o-000000000002"))];
+        let rooms = others.map(|(user, org)| unread.try_acquire(&owner(&format!("u-{user:012}"), org), 30));
+        assert!(rooms.iter().all(Option::is_some), "other tenants have their shares");
     }
 }
