@@ -19,8 +19,8 @@ pub(super) struct Bound {
     place: Place,
 }
 
-/// Binds the database to this engine, unless it is bound to another one. Returns `None` where nothing has to be bound: a
-/// SQLite file is locked, and the fake driver is made to be shared.
+/// Binds the database to this engine, unless it is bound to another one. Returns `None` where nothing has to be bound:
+/// a SQLite file is locked, and the fake driver is made to be shared.
 pub(super) async fn bind(config: &Config, store: &Store) -> StartResult<Option<Bound>> {
     if matches!(config.database()?, Database::Sqlite(_)) || config.driver == DriverName::Fake {
         return Ok(None);

@@ -52,7 +52,8 @@ mod tests {
     fn age_and_presence_are_reported() {
         let place = tempfile::tempdir().unwrap();
         let last = LastBackup { name: "b".into(), directory: place.path().join("elsewhere"), created_us: 0 };
-        let level = |last: Option<LastBackup>, hours| check_last(last, |_| Duration::from_secs(hours * 3600)).level;
+        let level =
+            |last: Option<LastBackup>, hours: u64| check_last(last, |_| Duration::from_secs(hours * 3600)).level;
         assert_eq!(level(None, 0), Level::Note);
         assert_eq!([level(Some(last.clone()), 1), level(Some(last.clone()), 24 * 9)], [Level::Ok, Level::Warning]);
         let removed = LastBackup { directory: place.path().to_owned(), ..last };
