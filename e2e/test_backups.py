@@ -470,6 +470,24 @@ def test_missing_and_old_pg_dump_are_refused(databases, tmp_path):
         server.stop()
 
 
+def test_slow_pg_dump_is_waited_for(databases, tmp_path):
+    """A dump takes as long as it needs: longer than a transaction of an engine may, or be silent."""
+    address = databases()
+    with Server(tmp_path / "data", "--database", address) as server:
+        programs = tmp_path / "bin"
+        programs.mkdir()
+        real = max(Path("/usr/lib/postgresql").glob("*/bin/pg_dump"), key=lambda path: int(path.parts[4]))
+        # 35 s: the server would end a transaction whose client is silent for 30 s, and the engine one after 10 s.
+        (programs / "pg_dump").write_text(f'#!/bin/sh\n[ "$1" = --version ] || sleep 35\nexec {real} "$@"\n')
+        (programs / "pg_dump").chmod(0o755)
+        command = [BINARY, "admin", "backup", tmp_path / "backups", "--data", server.data, "--database", address]
+        slow = ENVIRONMENT | SECRET | {"PATH": f"{programs}:{os.environ['PATH']}"}
+        made = subprocess.run([*map(str, command)], env=slow, capture_output=True, text=True)
+        assert made.returncode == 0, made
+        assert len(Backups(tmp_path / "backups", server).names()) == 1
+        server.stop()
+
+
 def restored_engine(tmp_path: Path, config: Path) -> Volumes:
     """An engine on restored data, with the configuration of the former one."""
     engine = Volumes(tmp_path, name="new")

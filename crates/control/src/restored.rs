@@ -52,6 +52,7 @@ pub async fn end_former_work(
 ) -> Result<Ended> {
     let (why, present, mark) = (why.to_owned(), present.clone(), (mark.0, mark.1.to_owned()));
     let write = store.write(move |tx| -> Result<Ended> {
+        backup::lift_limit(tx)?;
         let mut ended = Ended { requests: fail_requests(tx, &why)?, jobs: end_jobs(tx, &why)?, ..Ended::default() };
         for cluster in live_clusters(tx)? {
             ended.clusters.push(format!("{} ({})", cluster.id, cluster.name));
@@ -148,6 +149,7 @@ fn mark_missing_volumes(tx: &mut Tx<'_>, present: &BTreeSet<VolumeId>, why: &str
 pub async fn audit_restored(store: &Store, present: &BTreeSet<VolumeId>) -> Result<Vec<String>> {
     let mut wrong = examine::health(store).await.map_err(Error::from)?.faults.unwrap_or_default();
     let counts = store.read(|tx| -> Result<[(u64, &str); 4]> {
+        backup::lift_limit(tx)?;
         Ok([
             (requests::open(tx)?.len() as u64, "requests are in progress"),
             (jobs::open(tx)?.len() as u64, "jobs have not ended"),

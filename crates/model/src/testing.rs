@@ -50,6 +50,10 @@ impl Clock for ManualClock {
         // Each reading advances the clock by a microsecond, so that rows written one after the other have an order.
         Time::from_micros(self.now.fetch_add(1, Ordering::SeqCst))
     }
+
+    fn file_time(&self) -> Time {
+        self.read().set
+    }
 }
 
 impl Timekeeper for ManualClock {

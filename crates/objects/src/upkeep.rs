@@ -154,7 +154,8 @@ impl Objects {
             known.extend(self.pins().pinned_or_removed(files));
             Ok(known)
         };
-        self.files().sweep(grace, self.clock().now(), referenced).await
+        // The ages of files, and of the hold of a backup, are by the clock of the host.
+        self.files().sweep(grace, self.clock().file_time(), referenced).await
     }
 
     /// Waits until files are left to the sweep because a backup needs them.

@@ -29,6 +29,12 @@ pub fn copy_sqlite(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Lets a transaction take as long as it needs. Those of engines have a limit, which a large database, or `pg_dump`,
+/// exceeds.
+pub fn lift_limit(tx: &mut Tx<'_>) -> Result<()> {
+    tx.lift_limit()
+}
+
 /// Keeps the state that this transaction sees available for `pg_dump --snapshot`, until the transaction ends.
 pub fn export_snapshot(tx: &mut Tx<'_>) -> Result<String> {
     tx.single("select pg_export_snapshot()", &[], |row| row.text())
@@ -82,6 +88,7 @@ pub fn remove_everything(tx: &mut Tx<'_>) -> Result<()> {
                for found in select case relkind when 'S' then 'sequence' else 'table' end as kind, cast(oid as regclass) as name \
                    from pg_class where relnamespace = cast(current_schema() as regnamespace) and relkind in ('r', 'S') \
                loop execute format('drop %s if exists %s cascade', found.kind, found.name); end loop; end $do$";
+    tx.lift_limit()?;
     tx.run(sql, &[])
 }
 

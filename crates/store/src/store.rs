@@ -217,6 +217,11 @@ impl<'a> Tx<'a> {
         self.db.execute(sql, params).map(drop)
     }
 
+    /// Lets this transaction take as long as it needs.
+    pub(crate) fn lift_limit(&mut self) -> Result<()> {
+        self.db.lift_limit()
+    }
+
     pub(crate) fn execute(&mut self, sql: &'static str, params: &[Param<'_>]) -> Result<u64> {
         self.db.execute(sql, params)
     }

@@ -47,6 +47,10 @@ impl Clock for EngineClock {
         state.shown_us = state.shown_us.max(up_us().saturating_add(state.offset_us));
         Time::from_micros(state.shown_us)
     }
+
+    fn file_time(&self) -> Time {
+        SystemClock.now()
+    }
 }
 
 impl Timekeeper for EngineClock {
@@ -98,5 +102,6 @@ mod tests {
         assert!(clock.now() < first, "a jump does");
         clock.shift(7_200_000_000);
         assert!(clock.read().ahead_us() < -3_000_000_000);
+        assert!(clock.file_time().until(SystemClock.now()).as_secs() < 2, "files have the dates of the host");
     }
 }

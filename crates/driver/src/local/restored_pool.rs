@@ -14,14 +14,24 @@ use super::installation;
 use super::volumes::{self, OWNER_FILE};
 use crate::Error;
 
+/// The name of the file of a volume while it is filled.
+const UNFINISHED: &str = "data.restoring";
+
 /// The file of a volume in a pool.
 pub fn volume_file(pool: &Path, id: &VolumeId) -> PathBuf {
     pool.join(id.as_str()).join("data.xfs")
 }
 
-/// Creates the directory for the file of a volume in a pool.
-pub fn create_volume_directory(pool: &Path, id: &VolumeId) -> io::Result<()> {
-    files::ensure_directory(&pool.join(id.as_str()), 0o700)
+/// Fills the file of a volume, which gets its name only when it is complete and on disk: a restore that is interrupted
+/// leaves nothing that looks like the data of a volume.
+pub fn fill_volume(pool: &Path, id: &VolumeId, fill: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
+    let (directory, unfinished) = (pool.join(id.as_str()), pool.join(id.as_str()).join(UNFINISHED));
+    files::ensure_directory(&directory, 0o700)?;
+    // An interrupted restore may have left it.
+    fs::remove_file(&unfinished).or_else(|e| if e.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(e) })?;
+    fill(&unfinished).inspect_err(|_| drop(fs::remove_file(&unfinished)))?;
+    tarn_base::files::publish_file(&unfinished, &volume_file(pool, id))?;
+    File::open(pool)?.sync_all()
 }
 
 /// Returns the volumes that have a file in a pool.
@@ -64,7 +74,7 @@ mod tests {
         fs::create_dir(&data).unwrap();
         fs::create_dir(&pool).unwrap();
         let id: VolumeId = "s-000000000001".parse().unwrap();
-        create_volume_directory(&pool, &id).unwrap();
+        fs::create_dir(pool.join(id.as_str())).unwrap();
         assert!(volumes_in(&pool).unwrap().is_empty(), "a directory alone is no volume");
         fs::write(volume_file(&pool, &id), "").unwrap();
         fs::write(pool.join(OWNER_FILE), "former").unwrap();
@@ -76,5 +86,24 @@ mod tests {
         let owner = fs::read_to_string(pool.join(OWNER_FILE)).unwrap();
         assert_eq!(installation::existing_id(&data).unwrap(), Some(owner));
         assert_eq!(volumes_in(&pool).unwrap(), [id]);
+    }
+
+    /// A volume whose restore was interrupted, or failed, is not taken for one with its data.
+    #[test]
+    fn volume_is_there_when_it_is_complete() {
+        let place = tempfile::tempdir().unwrap();
+        let (pool, id) = (place.path(), "s-000000000001".parse::<VolumeId>().unwrap());
+        let full = fill_volume(pool, &id, |path| {
+            fs::write(path, "hal")?;
+            assert!(volumes_in(pool)?.is_empty(), "it is being filled");
+            Err(io::ErrorKind::StorageFull.into())
+        });
+        assert_eq!(full.unwrap_err().kind(), io::ErrorKind::StorageFull);
+        assert_eq!(fs::read_dir(pool.join(id.as_str())).unwrap().count(), 0);
+        fs::write(pool.join(id.as_str()).join(UNFINISHED), "what a killed restore left").unwrap();
+        assert!(volumes_in(pool).unwrap().is_empty());
+        fill_volume(pool, &id, |path| fs::write(path, "whole")).unwrap();
+        assert_eq!(volumes_in(pool).unwrap(), [id.clone()]);
+        assert_eq!(fs::read_to_string(volume_file(pool, &id)).unwrap(), "whole");
     }
 }

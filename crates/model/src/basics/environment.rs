@@ -7,6 +7,12 @@ use crate::clock_jumps::Reading;
 pub trait Clock: Send + Sync + 'static {
     /// Returns the current time.
     fn now(&self) -> Time;
+
+    /// Returns what the clock of the host shows, by which the kernel dates files. It may differ from the time of an
+    /// engine by any amount.
+    fn file_time(&self) -> Time {
+        self.now()
+    }
 }
 
 /// A clock that does not jump by itself, and that can be moved to the clock that people and programs set.

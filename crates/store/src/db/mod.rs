@@ -26,4 +26,9 @@ pub(crate) trait Executor {
     /// Returns the next number of the event log. Numbers become visible in order: a reader that has seen one never sees
     /// a smaller one later.
     fn next_event_number(&mut self) -> Result<i64>;
+
+    /// Lets this transaction take as long as it needs.
+    fn lift_limit(&mut self) -> Result<()> {
+        Ok(())
+    }
 }

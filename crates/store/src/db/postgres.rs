@@ -35,6 +35,12 @@ const MIGRATION_LOCK: i64 = 0x7461_726e_0001;
 const MIGRATION_LIMIT: Duration = Duration::from_secs(3600);
 const SLOW_STATEMENTS: &str = "set local statement_timeout = '1h'";
 
+/// The limit of a transaction of a command that reads or changes a whole database, and what the server is told: its
+/// client may be silent for as long as `pg_dump` runs.
+const COMMAND_LIMIT: Duration = Duration::from_secs(7 * 24 * 3600);
+const WITHOUT_LIMIT: &str = "select set_config('statement_timeout', '0', true), \
+                             set_config('idle_in_transaction_session_timeout', '0', true)";
+
 /// A database server.
 pub(crate) struct Postgres {
     pool: Pool,
@@ -165,7 +171,9 @@ fn run_work<T>(lease: &mut Lease<'_>, work: impl FnOnce(&mut dyn Executor) -> T)
     let mut session =
         Session { connection: &mut lease.connection, deadline: lease.deadline, outcome: Outcome::default() };
     let result = tokio::task::block_in_place(|| work(&mut session));
-    let outcome = session.outcome;
+    let (outcome, deadline) = (session.outcome, session.deadline);
+    // The commit has the limit of the work, which may have lifted it.
+    lease.deadline = deadline;
     if outcome.late {
         lease.suspect_others();
     }
@@ -273,6 +281,13 @@ impl Executor for Session<'_> {
         // Writers run one after the other (see [`BEGIN`]), so numbers follow the order of commits.
         let mut rows = self.query("select nextval('event_numbers')", &[])?;
         rows.first_mut().ok_or_else(|| Error::Corrupt("no number".to_owned()))?.integer()
+    }
+
+    fn lift_limit(&mut self) -> Result<()> {
+        // The settings end with the transaction.
+        self.query(WITHOUT_LIMIT, &[])?;
+        self.deadline = Deadline::after(COMMAND_LIMIT);
+        Ok(())
     }
 }
 

@@ -167,6 +167,8 @@ fn copy(
         }
         report(Progress::Compared { sum: copied });
     }
+    // A server releases the lock with the connection. Then an engine may have written what was not copied.
+    source.run("select 1").map_err(|error| at(OLD, error))?;
     target.publish().map_err(of_target)?;
     Ok(sums)
 }

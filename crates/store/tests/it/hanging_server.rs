@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use tarn_store::testing::{DatabaseKind, Held, Proxy, World, fresh};
-use tarn_store::{Error, Store, Tx, installation};
+use tarn_store::{Error, Store, Tx, backup, installation};
 
 /// No call takes as long: one that does has no limit of its own.
 const FOREVER: Duration = Duration::from_secs(60);
@@ -61,6 +61,30 @@ async fn every_call_ends_while_server_hangs() {
     };
     tokio::time::timeout(FOREVER, closed).await.expect("the connections that were waiting are closed");
     world.store.write(|tx| installation::set(tx, "first", "3")).await.unwrap();
+}
+
+/// A command that reads a whole database may take longer than any call of an engine.
+#[tokio::test(flavor = "multi_thread")]
+async fn lifted_limit_lets_a_transaction_take_its_time() {
+    let Some((world, proxy)) = world().await else { return };
+    world.store.write(|tx| installation::set(tx, "first", "1")).await.unwrap();
+    let (store, holder) = (world.store.clone(), proxy.clone());
+    let inside = tokio::spawn(async move {
+        let read = store.read(move |tx: &mut Tx<'_>| -> Result<_, Error> {
+            backup::lift_limit(tx)?;
+            holder.hold(Held::Everything);
+            installation::get(tx, "first")
+        });
+        read.await
+    });
+    proxy.holds(Held::Everything).await;
+    // This call begins later and has the limit, so what ends after it had none.
+    let limited = tokio::time::timeout(FOREVER, world.store.read(|tx| installation::get(tx, "first"))).await;
+    assert!(is_unavailable(&limited.expect("the call has a limit")));
+    assert!(!inside.is_finished());
+    proxy.hold(Held::Nothing);
+    let inside = tokio::time::timeout(FOREVER, inside).await.expect("the server responds").unwrap();
+    assert_eq!(inside.unwrap().as_deref(), Some("1"));
 }
 
 /// A commit whose response does not arrive is neither a success nor a refusal, and it may have been carried out.

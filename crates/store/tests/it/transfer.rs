@@ -229,6 +229,28 @@ async fn engine_waits_while_a_server_is_copied() {
     drop(open(&target.database).await.unwrap());
 }
 
+/// A copy whose connection to the old server was lost is not published: an engine may use that database again.
+#[tokio::test(flavor = "multi_thread")]
+async fn copy_of_a_source_that_was_lost_is_not_published() {
+    let Some(source) = empty(DatabaseKind::Postgres).await else { return };
+    drop(open(&source.database).await.unwrap());
+    let target = empty(DatabaseKind::Sqlite).await.unwrap();
+    let (database, runtime) = (source.database.clone(), tokio::runtime::Handle::current());
+    let others = "select pg_terminate_backend(pid) from pg_stat_activity \
+                  where datname = current_database() and pid <> pg_backend_pid()";
+    let mut is_lost = false;
+    let mut report = |progress: Progress<'_>| {
+        if matches!(progress, Progress::Compared { .. }) && !is_lost {
+            is_lost = true;
+            std::thread::scope(|scope| scope.spawn(|| runtime.block_on(raw(&database, others))).join().unwrap());
+        }
+    };
+    let refused = transfer(&source.database, &target.database, &mut report).await.unwrap_err().to_string();
+    assert!(refused.starts_with("the old database: "), "{refused}");
+    assert!(!file(&target).exists());
+    copy(&source.database, &target.database).await.unwrap();
+}
+
 /// A copy that ends in the middle leaves nothing that an engine would open, and can be started again.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]

@@ -4,16 +4,20 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use rstest::rstest;
+use tarn_control::audit::miscounts;
+use tarn_control::host_binding;
 use tarn_control::operations::storage::VolumeEdit;
 use tarn_control::operations::{clusters, jobs, storage};
 use tarn_control::restored::{Ended, audit_restored, end_former_work};
 use tarn_control::runner::faults::{Fault, FaultPoint, Faults};
 use tarn_control::testing::{World, host_inventory, world};
+use tarn_model::clock_jumps::{Anchor, Reading};
 use tarn_model::gpus::Drain;
+use tarn_model::host_binding::{HostBinding, Place};
 use tarn_model::ids::VolumeId;
 use tarn_model::requests::RequestStatus;
 use tarn_store::testing::DatabaseKind;
-use tarn_store::{gpus, host, installation, requests};
+use tarn_store::{clock, gpus, host, installation, requests};
 
 use crate::jobs::operations::{new, place, queued};
 
@@ -31,6 +35,7 @@ impl Faults for Stuck {
 async fn end(world: &World, present: &BTreeSet<VolumeId>) -> Ended {
     let ended = end_former_work(&world.store, WHY, present, ("objects_directory", "mark")).await.unwrap();
     assert_eq!(audit_restored(&world.store, present).await.unwrap(), Vec::<String>::new());
+    assert_eq!(miscounts(&world.store).await.unwrap(), []);
     ended
 }
 
@@ -161,6 +166,11 @@ async fn restored_installation_forgets_its_host(
         host::set_drain(tx, Some(&Drain { reason: None, since }))?;
         installation::set(tx, "secret_key", "fingerprint")?;
         installation::set(tx, "machine_boot", "boot")?;
+        installation::set(tx, "machine_boot_open", "{}")?;
+        let former = Place { installation: "former".to_owned(), seat: "boot /var/lib/tarn".to_owned() };
+        installation::set_host_binding(tx, &HostBinding::alive(former, since))?;
+        let reading = Reading { up_us: 1, now: since, set: since, boot: "boot".to_owned() };
+        clock::set_anchor(tx, &Anchor::default().at(&reading))?;
         installation::set(tx, "objects_directory", "former")
     });
     write.await.unwrap();
@@ -171,6 +181,14 @@ async fn restored_installation_forgets_its_host(
     });
     let expected = vec![Some("fingerprint".to_owned()), None, Some("mark".to_owned())];
     assert_eq!(kept.await.unwrap(), (expected, 0));
+    let host = world.store.read(|tx| {
+        let open = installation::get(tx, "machine_boot_open")?;
+        Ok::<_, tarn_store::Error>((installation::host_binding(tx)?, clock::anchor(tx)?, open))
+    });
+    assert_eq!(host.await.unwrap(), (None, Anchor::default(), None), "nothing binds it to the former host");
+    // An engine with another id and on another host is admitted at once, though the former one was just alive.
+    let new = Place { installation: "new".to_owned(), seat: "boot /srv/restored".to_owned() };
+    assert_eq!(host_binding::bind(&world.store, new).await.unwrap(), Ok(()));
     let world = moved(world).await;
     world.running("1xCPU", 1).await;
     assert_eq!(world.events("machine.restored").await.len(), 1);

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, BufWriter, ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use tarn_model::ids::FileId;
 use tarn_store::backup::NamedFile;
@@ -71,6 +71,10 @@ fn ensure_content(
     shards: &mut BTreeSet<String>,
 ) -> io::Result<Source> {
     let (path, known) = (place.content(&file.file), file.md5.len() == 32);
+    let shard = shard(&file.file).to_owned();
+    create_directory(&place.contents().join(&shard))?;
+    // Also the name of a content that is there may not be on disk yet: the backup that brought it may have been killed.
+    shards.insert(shard.clone());
     match fs::metadata(&path) {
         Ok(found) if found.len() == file.bytes && known => return Ok(Source::Intact(file.md5.clone())),
         Ok(found) if found.len() == file.bytes => return Ok(Source::Intact(md5_of(&path)?.1)),
@@ -79,42 +83,44 @@ fn ensure_content(
         Err(error) if error.kind() == ErrorKind::NotFound => {}
         Err(error) => return Err(error),
     }
-    let shard = shard(&file.file).to_owned();
-    create_directory(&place.contents().join(&shard))?;
-    shards.insert(shard.clone());
-    let source = objects.join(shard).join(file.file.as_str());
-    let (is_linked, found) = match bring(&source, &path) {
+    let (source, beside) = (objects.join(shard).join(file.file.as_str()), incomplete_name(&path));
+    let (is_linked, found) = match bring(&source, &beside) {
         Ok(brought) => brought,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Source::Damaged("it is missing".to_owned())),
         Err(error) => return Err(error),
     };
     let (bytes, md5) = found;
     if bytes != file.bytes || known && md5 != file.md5 {
-        fs::remove_file(&path)?;
+        fs::remove_file(&beside)?;
         return Ok(Source::Damaged("its content is not what was stored".to_owned()));
     }
+    // The next backup trusts what has its name, so a content gets it after it was compared.
+    fs::rename(&beside, &path)?;
     done.new_files += 1;
     done.new_bytes += bytes;
     done.linked += u64::from(is_linked);
     Ok(Source::Intact(md5))
 }
 
+/// The name of a content until it was compared.
+fn incomplete_name(path: &Path) -> PathBuf {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(PARTIAL);
+    PathBuf::from(beside)
+}
+
 /// Links a file to a new name, or copies it where that is not possible. Returns whether it was linked, and its size and
 /// MD5.
 fn bring(source: &Path, path: &Path) -> io::Result<(bool, (u64, String))> {
+    // A backup that was killed may have left it.
+    fs::remove_file(path).or_else(|error| if error.kind() == ErrorKind::NotFound { Ok(()) } else { Err(error) })?;
     match fs::hard_link(source, path) {
         Ok(()) => return md5_of(path).map(|found| (true, found)),
         Err(error) if error.kind() == ErrorKind::NotFound => return Err(error),
         // Another filesystem, one without links, too many links, or the file of another user.
         Err(_) => {}
     }
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(PARTIAL);
-    let beside = Path::new(&beside);
-    // A backup that was killed may have left it.
-    fs::remove_file(beside).or_else(|error| if error.kind() == ErrorKind::NotFound { Ok(()) } else { Err(error) })?;
-    let found = copy_with_md5(source, beside).inspect_err(|_| drop(fs::remove_file(beside)))?;
-    fs::rename(beside, path)?;
+    let found = copy_with_md5(source, path).inspect_err(|_| drop(fs::remove_file(path)))?;
     Ok((false, found))
 }
 
@@ -164,4 +170,38 @@ pub(in crate::backup) fn restore_content(
     }
     fs::remove_file(&target)?;
     Err(io::Error::other("its content was changed"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(id: &str, content: &[u8]) -> NamedFile {
+        let md5 = hex::encode(<md5::Md5 as md5::Digest>::digest(content));
+        NamedFile { file: id.parse().unwrap(), bytes: content.len() as u64, md5 }
+    }
+
+    /// What a killed backup linked and did not compare is not trusted by the next one.
+    #[test]
+    fn contents_are_compared_before_they_have_their_names() {
+        let root = tempfile::tempdir().unwrap();
+        let (objects, backup) = (root.path().join("objects"), root.path().join("backup"));
+        let place = Place::open_for_writing(&root.path().join("backups")).unwrap();
+        let (good, wrong) = (named("f-aa0000000001", b"good"), named("f-aa0000000002", b"good"));
+        let shard = objects.join(shard(&good.file));
+        fs::create_dir_all(&shard).unwrap();
+        fs::write(shard.join(good.file.as_str()), "good").unwrap();
+        fs::write(shard.join(wrong.file.as_str()), "oops").unwrap();
+        fs::create_dir_all(place.content(&good.file).parent().unwrap()).unwrap();
+        for file in [&good, &wrong] {
+            // The kill was after the link.
+            bring(&shard.join(file.file.as_str()), &incomplete_name(&place.content(&file.file))).unwrap();
+        }
+        fs::create_dir(&backup).unwrap();
+        let (copied, collected) = collect(&place, &objects, &[good.clone(), wrong.clone()], &backup).unwrap();
+        assert_eq!((copied.files, copied.damaged.len(), collected.new_files), (1, 1, 1));
+        assert!(copied.damaged[0].starts_with(wrong.file.as_str()) && !place.content(&wrong.file).exists());
+        assert_eq!(content_fault(&place, &good), None);
+        assert_eq!(fs::read_dir(place.content(&good.file).parent().unwrap()).unwrap().count(), 1);
+    }
 }

@@ -92,6 +92,7 @@ pub(in crate::backup) async fn copy(database: &Database, source: &Store, directo
             let to = directory.join(DUMP);
             // The dump and the facts are of the snapshot of this transaction.
             let read = source.read(|tx| -> std::result::Result<Facts, ReadError> {
+                backup::lift_limit(tx)?;
                 let snapshot = backup::export_snapshot(tx)?;
                 postgres::dump(&program, url, &snapshot, &to)?;
                 Ok(facts_in(tx)?)
@@ -120,6 +121,7 @@ fn identity_in(tx: &mut Tx<'_>) -> tarn_store::Result<Identity> {
 }
 
 fn facts_in(tx: &mut Tx<'_>) -> tarn_store::Result<Facts> {
+    backup::lift_limit(tx)?;
     let identity = identity_in(tx)?;
     let mut files = Vec::new();
     loop {

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use rustix::fs::SeekFrom as Position;
@@ -24,7 +24,7 @@ pub(in crate::backup) fn copy_volumes(
 ) -> io::Result<(Vec<VolumeCopy>, Vec<String>)> {
     let (mut copied, mut left_out) = (Vec::new(), Vec::new());
     for (id, is_used) in volumes {
-        let (name, source) = (format!("{id}.volume"), restored_pool::volume_file(pool, id));
+        let (name, source) = (VolumeCopy::file_name(id.as_str()), restored_pool::volume_file(pool, id));
         match copy_volume(&source, &backup.join(&name), *is_used) {
             Ok(true) => copied.push(VolumeCopy { id: id.to_string(), file: FileSum::of(backup, &name)? }),
             Ok(false) => left_out.push(format!(
@@ -39,7 +39,7 @@ pub(in crate::backup) fn copy_volumes(
 }
 
 /// Copies the file of a volume to a new file. A volume in use can only be cloned, which is one moment of it; returns
-/// `false` if that is not possible.
+/// `false` if that is not possible, also because a cluster began to use it meanwhile.
 pub(in crate::backup) fn copy_volume(from: &Path, to: &Path, is_used: bool) -> io::Result<bool> {
     let mut source = File::open(from)?;
     let mut target = File::options().write(true).create_new(true).mode(0o600).open(to)?;
@@ -49,10 +49,32 @@ pub(in crate::backup) fn copy_volume(from: &Path, to: &Path, is_used: bool) -> i
             std::fs::remove_file(to)?;
             return Ok(false);
         }
-        Err(_) => copy_sparse(&mut source, &mut target)?,
+        Err(_) if !copy_unchanged(&mut source, &mut target, copy_sparse)? => {
+            std::fs::remove_file(to)?;
+            return Ok(false);
+        }
+        Err(_) => {}
     }
     target.sync_all()?;
     Ok(true)
+}
+
+/// Copies a file, and returns whether it stayed as it was. A cluster may attach the volume at any time, and a copy of
+/// several moments is a damaged filesystem.
+fn copy_unchanged(
+    source: &mut File,
+    target: &mut File,
+    copy: impl FnOnce(&mut File, &mut File) -> io::Result<()>,
+) -> io::Result<bool> {
+    let before = last_change(source)?;
+    copy(source, target)?;
+    Ok(last_change(source)? == before)
+}
+
+/// What differs after each write to a file.
+fn last_change(file: &File) -> io::Result<(i64, i64, i64, i64, u64)> {
+    let found = file.metadata()?;
+    Ok((found.mtime(), found.mtime_nsec(), found.ctime(), found.ctime_nsec(), found.len()))
 }
 
 /// Copies the data of a file, and leaves its holes out.
@@ -82,9 +104,27 @@ fn copy_sparse(source: &mut File, target: &mut File) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::MetadataExt;
-
     use super::*;
+
+    /// A copy during which the volume was written to is none.
+    #[test]
+    fn copy_of_a_changing_volume_is_refused() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("from");
+        std::fs::write(&path, "first").unwrap();
+        let long_ago = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
+        File::options().write(true).open(&path).unwrap().set_modified(long_ago).unwrap();
+        let try_copy = |is_written: bool| {
+            let (mut source, mut target) = (File::open(&path).unwrap(), tempfile::tempfile().unwrap());
+            copy_unchanged(&mut source, &mut target, |source, target| {
+                copy_sparse(source, target)?;
+                let mut writer = File::options().write(true).open(&path)?;
+                if is_written { writer.write_all(b"other") } else { Ok(()) }
+            })
+        };
+        assert!(try_copy(false).unwrap());
+        assert!(!try_copy(true).unwrap());
+    }
 
     /// A copy has the bytes and the holes of its source, and a volume in use is never copied in pieces.
     #[test]

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use tarn_base::files;
+use tarn_model::ids::VolumeId;
 
 use super::sums::FileSum;
 
@@ -73,6 +74,13 @@ pub(in crate::backup) struct VolumeCopy {
     pub(in crate::backup) file: FileSum,
 }
 
+impl VolumeCopy {
+    /// The name of the file of a volume.
+    pub(in crate::backup) fn file_name(id: &str) -> String {
+        format!("{id}.volume")
+    }
+}
+
 impl Manifest {
     /// Writes the manifest and its checksum.
     pub(in crate::backup) fn write(&self, directory: &Path) -> io::Result<()> {
@@ -99,6 +107,73 @@ impl Manifest {
         if version.format != FORMAT {
             return Err(format!("it has format {}, which a newer program understands", version.format));
         }
-        serde_json::from_str(&text).map_err(|error| format!("{MANIFEST}: {error}"))
+        let manifest: Manifest = serde_json::from_str(&text).map_err(|error| format!("{MANIFEST}: {error}"))?;
+        match manifest.foreign_name() {
+            Some(name) => Err(format!("{MANIFEST} names {name:?}, which is no file of a backup")),
+            None => Ok(manifest),
+        }
+    }
+
+    /// Returns a name that does not belong into a backup. A backup may come from elsewhere, and a restore by root must
+    /// read nothing outside of its directory.
+    fn foreign_name(&self) -> Option<&str> {
+        let database = match self.database {
+            DatabaseKind::Sqlite => SQLITE,
+            DatabaseKind::Postgresql => DUMP,
+        };
+        let fixed = [(&self.database_file, database), (&self.objects.list, LIST)].into_iter();
+        let mut fixed = fixed.chain(self.secret_key.as_ref().map(|key| (key, SEALED_KEY)));
+        if let Some((file, _)) = fixed.find(|(file, name)| file.name != *name) {
+            return Some(&file.name);
+        }
+        let is_wrong = |volume: &&VolumeCopy| {
+            volume.id.parse::<VolumeId>().is_err() || volume.file.name != VolumeCopy::file_name(&volume.id)
+        };
+        self.volumes.iter().find(is_wrong).map(|volume| volume.file.name.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sum(name: &str) -> FileSum {
+        FileSum { name: name.to_owned(), bytes: 0, blake3: String::new() }
+    }
+
+    /// A manifest whose files are outside of the backup is refused, also if its checksum is right.
+    #[test]
+    fn files_are_those_of_the_backup() {
+        let place = tempfile::tempdir().unwrap();
+        let good = Manifest {
+            format: FORMAT,
+            name: "20261119T041500Z".to_owned(),
+            created_us: 0,
+            created: String::new(),
+            tarn: String::new(),
+            schema: 1,
+            database: DatabaseKind::Sqlite,
+            database_file: sum(SQLITE),
+            secret_key: Some(sum(SEALED_KEY)),
+            key_fingerprint: None,
+            objects: ObjectsCopy { files: 0, bytes: 0, list: sum(LIST), damaged: Vec::new() },
+            volumes: vec![VolumeCopy { id: "s-000000000001".to_owned(), file: sum("s-000000000001.volume") }],
+            volumes_left_out: Vec::new(),
+        };
+        good.write(place.path()).unwrap();
+        assert_eq!(Manifest::read(place.path()).unwrap(), good);
+        let changes: [fn(&mut Manifest); 5] = [
+            |manifest| manifest.database_file.name = "../../tarn.db".to_owned(),
+            |manifest| manifest.objects.list.name = "/etc/shadow".to_owned(),
+            |manifest| manifest.secret_key = Some(sum("other")),
+            |manifest| manifest.volumes[0].file.name = "/etc/shadow".to_owned(),
+            |manifest| manifest.volumes[0].id = "../../x".to_owned(),
+        ];
+        for change in changes {
+            let mut wrong = good.clone();
+            change(&mut wrong);
+            wrong.write(place.path()).unwrap();
+            assert!(Manifest::read(place.path()).unwrap_err().contains("is no file of a backup"));
+        }
     }
 }

@@ -117,7 +117,7 @@ async fn finish_restore(
     if !faults.is_empty() {
         return Err(Failure(format!("the restored database is not right:\n  {}", join_some(&faults))));
     }
-    if !target.is_trial && !present.is_empty() {
+    if !target.is_trial && (!present.is_empty() || target.takes_over_pool) {
         restore_volumes(target, backup, manifest)?;
     }
     if let Some(key) = key {

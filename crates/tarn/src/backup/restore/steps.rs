@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 
 use tarn_driver::local::restored_pool;
@@ -117,10 +118,13 @@ pub(super) fn restore_volumes(target: &Target, backup: &Backup, manifest: &Manif
     restored_pool::take_over_pool(&target.data, &target.pool).map_err(failed)?.map_err(|e| Failure(e.to_string()))?;
     for volume in &manifest.volumes {
         let Ok(id) = volume.id.parse::<VolumeId>() else { continue };
-        let to = restored_pool::volume_file(&target.pool, &id);
-        if !to.exists() {
-            restored_pool::create_volume_directory(&target.pool, &id).map_err(failed)?;
-            volumes::copy_volume(&backup.directory.join(&volume.file.name), &to, false).map_err(failed)?;
+        if !restored_pool::volume_file(&target.pool, &id).exists() {
+            let from = backup.directory.join(&volume.file.name);
+            let fill = |to: &Path| match volumes::copy_volume(&from, to, false)? {
+                true => Ok(()),
+                false => Err(io::Error::other("the backup was changed meanwhile")),
+            };
+            restored_pool::fill_volume(&target.pool, &id, fill).map_err(failed)?;
         }
     }
     Ok(())

@@ -29,6 +29,8 @@ pub(super) struct Target {
     pub(super) final_objects: Option<PathBuf>,
     /// The pool that belongs to the new installation.
     pub(super) pool: PathBuf,
+    /// Whether the pool may have belonged to another installation. It becomes that of this one even if it is empty.
+    pub(super) takes_over_pool: bool,
     pub(super) is_trial: bool,
 }
 
@@ -60,7 +62,16 @@ pub(super) fn prepare_target(options: &RestoreOptions, manifest: &Manifest) -> R
         created.map_err(|e| Failure::with_cause(format!("cannot create {}", directory.display()), e))?;
     }
     let pool = pool.unwrap_or_else(|| data.join("volumes"));
-    Ok(Target { final_data, database: moved(database, &data), data, objects, final_objects, pool, is_trial: false })
+    Ok(Target {
+        final_data,
+        database: moved(database, &data),
+        data,
+        objects,
+        final_objects,
+        pool,
+        takes_over_pool: options.take_over_pool,
+        is_trial: false,
+    })
 }
 
 /// The database as long as its directory is being prepared.
@@ -97,14 +108,32 @@ fn check_free(directory: &Path) -> Result<()> {
         Ok(mut entries) => entries.next().is_none(),
         Err(error) => error.kind() == io::ErrorKind::NotFound,
     };
+    let shown = directory.display();
     if !is_free {
-        return Err(Failure(format!("{} is not an empty directory; restore into a new one", directory.display())));
+        return Err(Failure(format!("{shown} is not an empty directory; restore into a new one")));
+    }
+    if let Some(what) = unreplaceable(directory) {
+        return Err(Failure(format!(
+            "{shown} is {what}, and a restored directory gets its name last, by renaming; restore into a new directory \
+             below it"
+        )));
     }
     let prepared = prepared_name(directory);
     if prepared.exists() {
         return Err(Failure(format!("{} is left over from an interrupted restore; remove it", prepared.display())));
     }
     Ok(())
+}
+
+/// Returns why a directory cannot get this name by renaming, which would otherwise show only after everything was
+/// copied.
+fn unreplaceable(path: &Path) -> Option<&'static str> {
+    let own = fs::symlink_metadata(path).ok()?;
+    if own.is_symlink() {
+        return Some("a symbolic link");
+    }
+    let above = path.parent().and_then(|parent| fs::metadata(parent).ok())?;
+    (own.dev() != above.dev()).then_some("a mount point")
 }
 
 /// The directory in which another one is prepared.
@@ -137,4 +166,26 @@ pub(super) fn remove_tree(directory: &Path) -> io::Result<()> {
         if found.is_dir() { remove_tree(&path)? } else { fs::remove_file(&path)? }
     }
     fs::remove_dir(directory)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What cannot be renamed to is refused before anything is copied.
+    #[test]
+    fn only_new_and_empty_directories_are_free() {
+        let place = tempfile::tempdir().unwrap();
+        let [new, empty, full, link] = ["new", "empty", "full", "link"].map(|name| place.path().join(name));
+        fs::create_dir(&empty).unwrap();
+        fs::create_dir_all(full.join("tarn.db")).unwrap();
+        std::os::unix::fs::symlink(&empty, &link).unwrap();
+        let said = |directory: &Path| check_free(directory).err().map(|failure| failure.0).unwrap_or_default();
+        assert_eq!([said(&new), said(&empty)], [String::new(), String::new()]);
+        assert!(said(&full).contains("not an empty directory"));
+        assert!(said(&link).contains("a symbolic link"));
+        assert_eq!(unreplaceable(Path::new("/proc")), Some("a mount point"));
+        fs::create_dir(prepared_name(&new)).unwrap();
+        assert!(said(&new).contains("interrupted restore"));
+    }
 }

@@ -36,6 +36,7 @@ pub(super) async fn run_trial(
         final_objects: None,
         pool: data.join("volumes"),
         data: data.clone(),
+        takes_over_pool: false,
         is_trial: true,
     };
     let outcome = match database {
