@@ -49,8 +49,8 @@ impl Reading {
     }
 }
 
-/// Returns how far the clock of a server is ahead of the set clock, in microseconds, at least. The server was asked after
-/// the set clock showed `asked`, and before it showed `answered`: a server that answers late is not behind.
+/// Returns how far the clock of a server is ahead of the set clock, in microseconds, at least. The server was asked
+/// after the set clock showed `asked`, and before it showed `answered`: a server that answers late is not behind.
 pub fn ahead_of_answer(theirs: Time, asked: Time, answered: Time) -> i64 {
     let since = |ours: Time| theirs.as_micros().saturating_sub(ours.as_micros());
     since(answered).max(0) + since(asked).min(0)
