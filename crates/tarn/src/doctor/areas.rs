@@ -172,6 +172,7 @@ pub(super) const AREAS: [Area; 18] = [
             "database.integrity",
             "database.server",
             "database.clock",
+            "database.host",
             "database.master_key",
             "clock.jumps",
         ],

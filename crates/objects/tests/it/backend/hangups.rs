@@ -123,9 +123,9 @@ async fn put_with_unknown_outcome_is_left_to_sweep() {
     assert_eq!(world.files(), 1, "it is left to the sweep, which checks the rows");
     let years = Duration::from_secs(20 * 365 * 24 * 3600);
     world.clock.advance(years);
-    world.clock.jump(-(years.as_micros() as i64));
+    world.clock.jump(-2 * years.as_micros() as i64);
     assert_eq!(world.objects.sweep().await.unwrap().removed, 0, "by the clock of the host the file is young");
-    world.clock.jump(years.as_micros() as i64);
+    world.clock.jump(2 * years.as_micros() as i64);
     assert_eq!(world.objects.sweep().await.unwrap().removed, 1);
     world.has_files(0).await;
     world.objects.save_counts().await.unwrap();
