@@ -86,5 +86,5 @@ def test_doctor_reports_jump(engine, clock):
     clock.set(2 * DAY + 1800)
     wait_until_followed(engine, 2 * DAY + 1800, 1)
     report = doctor_of_engine(engine)
-    report.expect_level("warning", "clock.jumps")
-    assert "forward by 2d" in json.dumps(report.found["clock.jumps"]), report.found["clock.jumps"]
+    report.expect_level("warning", "database.clock_jumps")
+    assert "forward by 2d" in json.dumps(report.found["database.clock_jumps"]), report.found["database.clock_jumps"]

@@ -174,7 +174,7 @@ pub(super) const AREAS: [Area; 18] = [
             "database.clock",
             "database.host",
             "database.master_key",
-            "clock.jumps",
+            "database.clock_jumps",
         ],
         is_host: false,
         only_for_instances: false,

@@ -70,7 +70,7 @@ pub(in crate::doctor) async fn check_database(target: Arc<Target>) -> Vec<Findin
         findings.push(check_master_key(&target, &store).await);
         findings.push(match store.read(|tx| Ok::<_, Error>((clock::anchor(tx)?, tx.now()))).await {
             Ok((anchor, now)) => check_jumps(anchor.jumps(), now),
-            Err(error) => Finding::failure("clock.jumps", error.to_string(), "see database.schema"),
+            Err(error) => Finding::failure("database.clock_jumps", error.to_string(), "see database.schema"),
         });
     }
     findings
@@ -194,7 +194,7 @@ fn compare_hosts(bound: Option<&str>, own: &str) -> Finding {
 
 /// Reports jumps of the clock that the engine followed.
 fn check_jumps(jumps: &[Jump], now: Time) -> Finding {
-    const CHECK: &str = "clock.jumps";
+    const CHECK: &str = "database.clock_jumps";
     // The clock of this host may have been set back since.
     let is_recent = |jump: &&Jump| now.before(RECENT_JUMPS).as_micros() <= jump.at_us;
     let recent: Vec<_> = jumps.iter().filter(is_recent).map(describe_jump).collect();
