@@ -103,7 +103,7 @@ mod tests {
         fs::write(pool.join(id.as_str()).join(UNFINISHED), "what a killed restore left").unwrap();
         assert!(volumes_in(pool).unwrap().is_empty());
         fill_volume(pool, &id, |path| fs::write(path, "whole")).unwrap();
-        assert_eq!(volumes_in(pool).unwrap(), [id.clone()]);
+        assert_eq!(volumes_in(pool).unwrap(), std::slice::from_ref(&id));
         assert_eq!(fs::read_to_string(volume_file(pool, &id)).unwrap(), "whole");
     }
 }
