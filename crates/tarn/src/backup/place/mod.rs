@@ -1,9 +1,11 @@
 //! A directory of backups.
 //!
-//!     DIR/tarn-backups          marks the directory, and is locked while it is used
-//!     DIR/objects/xx/f-…        contents of objects, which the backups share; never changed
-//!     DIR/20261119T041500Z/     a backup: manifest.json, the database, the list of its objects, …
-//!     DIR/….partial/            a backup that is being made, or whose making was interrupted
+//! ```text
+//! DIR/tarn-backups          marks the directory, and is locked while it is used
+//! DIR/objects/xx/f-…        contents of objects, which the backups share; never changed
+//! DIR/20261119T041500Z/     a backup: manifest.json, the database, the list of its objects, …
+//! DIR/….partial/            a backup that is being made, or whose making was interrupted
+//! ```
 //!
 //! A backup is complete when its directory has its final name, and that happens last.
 
