@@ -43,7 +43,7 @@ pub fn volumes_in(pool: &Path) -> io::Result<Vec<VolumeId>> {
     Ok(all.into_iter().filter(|id| volume_file(pool, id).is_file()).collect())
 }
 
-/// Gives a data directory the id of a new installation, and makes that the owner of a pool. A pool that an engine uses
+/// Gives a data directory the id of a new installation, which becomes the owner of a pool. A pool that an engine uses
 /// is refused.
 pub fn take_over_pool(data: &Path, pool: &Path) -> io::Result<Result<(), Error>> {
     fs::create_dir_all(pool)?;
