@@ -23,11 +23,13 @@ mod error;
 mod explain;
 mod in_memory;
 mod secrets;
+mod settings;
 mod volume_users;
 
 pub use calls::page::{Listing, Page};
 pub use calls::{Caller, HeldAccess, Idempotency, page};
-pub use control::{AfterReboot, Control, Eligibility, JobSettings, Parts, Settings, hash_of_key};
+pub use control::{Control, Parts, hash_of_key};
 pub use error::{Error, Kind, Result};
 pub use operations::ssh::SshEndpoint;
 pub use secrets::{KeyPair, Secrets};
+pub use settings::{AfterReboot, Eligibility, JobSettings, Settings};

@@ -44,17 +44,17 @@ macro_rules! id {
         impl FromStr for $name {
             type Err = Malformed;
             fn from_str(text: &str) -> Result<Self, Malformed> {
-                match text.strip_prefix($prefix) {
-                    Some(rest) if rest.len() == LENGTH && rest.bytes().all(is_base32) => Ok(Self(text.to_owned())),
-                    _ => Err(Malformed { what: $what, prefix: $prefix }),
-                }
+                text.to_owned().try_into()
             }
         }
 
         impl TryFrom<String> for $name {
             type Error = Malformed;
             fn try_from(text: String) -> Result<Self, Malformed> {
-                text.parse()
+                match text.strip_prefix($prefix) {
+                    Some(rest) if rest.len() == LENGTH && rest.bytes().all(is_base32) => Ok(Self(text)),
+                    _ => Err(Malformed { what: $what, prefix: $prefix }),
+                }
             }
         }
 
