@@ -72,7 +72,7 @@ impl Objects {
     /// Creates a bucket, for a user or with a key of the whole organization.
     pub async fn create_bucket(&self, org: &OrgId, user: Option<&UserId>, name: &str) -> Result<Bucket> {
         let (org, user, name) = (org.clone(), user.cloned(), name.to_owned());
-        self.store().write(move |tx| create(tx, &org, user.as_ref(), &name)).await
+        self.write(move |tx| create(tx, &org, user.as_ref(), &name)).await
     }
 
     /// Removes an empty bucket and its open uploads, for a user or with a key of the whole organization.
@@ -80,7 +80,7 @@ impl Objects {
         let policy = self.settings().access;
         for _ in 0..MAX_REMOVAL_TRIES {
             let (bucket_org, by, bucket_name) = (org.clone(), user.cloned(), name.to_owned());
-            let removed = self.store().write(move |tx| {
+            let removed = self.write(move |tx| {
                 check_deletion(tx, &bucket_org, by.as_ref(), &bucket_name, policy)?;
                 remove(tx, &bucket_org, &bucket_name)
             });
@@ -123,7 +123,7 @@ impl Objects {
     /// Changes whether a bucket keeps old versions.
     pub async fn set_versioning(&self, org: &OrgId, name: &str, versioning: Versioning) -> Result<()> {
         let (org, name) = (org.clone(), name.to_owned());
-        let write = self.store().write(move |tx| -> Result<()> {
+        let write = self.write(move |tx| -> Result<()> {
             accounts::get(tx, &org)?;
             let bucket = find(tx, &org, &name)?;
             Ok(buckets::set_versioning(tx, &bucket.id, versioning)?)

@@ -82,7 +82,7 @@ impl Objects {
             return Ok(());
         }
         let saved = counts.clone();
-        let write = self.store().write(move |tx| -> Result<()> {
+        let write = self.write(move |tx| -> Result<()> {
             for (org, count) in &saved.calls {
                 accounts::count_requests(tx, org, *count)?;
             }

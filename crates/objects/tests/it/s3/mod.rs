@@ -13,6 +13,7 @@ mod old_urls;
 mod operations;
 mod reading;
 mod regions;
+mod revocation;
 mod s3s_behaviour;
 mod settings;
 mod signer;
