@@ -19,7 +19,7 @@ use async_trait::async_trait;
 use s3s::dto::*;
 use s3s::{S3, S3Request, S3Response, S3Result};
 
-pub use ingress::front::{ClientAddress, Service};
+pub use ingress::front::{ClientAddress, OnRefusal, Service};
 pub use service::service;
 
 use crate::Objects;

@@ -41,8 +41,7 @@ use framing::{Framing, FramingFacts};
 use stream::{FollowedStream, Transport};
 
 pub(crate) use calls::ConnectionOfCall;
-pub(crate) use client_address::ClientAddress;
-pub use client_address::{TrustedNetwork, TrustedProxies};
+pub use client_address::{ClientAddress, TrustedNetwork, TrustedProxies};
 pub(crate) use connections::{UserConnections, network_of};
 pub use forwarded::RefusalForm;
 pub use tls::Tls;

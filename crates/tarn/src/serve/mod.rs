@@ -96,7 +96,7 @@ pub(crate) async fn run_engine(config: Config) -> Result<()> {
     }
     print_welcome(&config, &api, s3.as_ref());
     let objects = control.objects().clone();
-    let s3_router = object_storage::s3_router(&config, objects.clone());
+    let s3_router = object_storage::s3_router(&config, &control);
     let [api_listening, s3_listening] = listening;
     let s3_stop = wait_until_stopped(stopped.clone());
     let mut s3 = tokio::spawn(object_storage::serve_s3(s3, s3_router, s3_listening, s3_stop, DRAIN_TIMEOUT));

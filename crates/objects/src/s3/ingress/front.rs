@@ -18,7 +18,7 @@ use crate::s3::ingress::chunks::SplitChunks;
 use crate::s3::ingress::domains::Domains;
 use crate::s3::ingress::drain::DrainedBody;
 use crate::s3::ingress::open_calls::{Call, key_ended, watch_response};
-use crate::s3::ingress::responses::{add_request_id, is_unparsed_xml, unquote_etag};
+use crate::s3::ingress::responses::{add_request_id, is_unparsed_xml, unquote_etag, why_key_refused};
 use crate::s3::ingress::signing::ChunkKeys;
 use crate::s3::ingress::{access, signing};
 use crate::s3::service::MAX_XML_BYTES;
@@ -29,17 +29,21 @@ use crate::s3::shared::errors::unknown_key;
 #[derive(Clone, Copy, Debug)]
 pub struct ClientAddress(pub IpAddr);
 
+/// Is told about every call whose key or signature is refused: why, and the address of the client if it is known.
+pub type OnRefusal = Arc<dyn Fn(&'static str, Option<IpAddr>) + Send + Sync>;
+
 /// S3 as a service for any HTTP server. Clones share everything.
 #[derive(Clone)]
 pub struct Service {
     inner: S3Service,
     objects: Objects,
     domains: Arc<Domains>,
+    on_refusal: OnRefusal,
 }
 
 impl Service {
-    pub(in crate::s3) fn new(inner: S3Service, objects: Objects, domains: Arc<Domains>) -> Self {
-        Service { inner, objects, domains }
+    pub(in crate::s3) fn new(inner: S3Service, objects: Objects, domains: Arc<Domains>, on_refusal: OnRefusal) -> Self {
+        Service { inner, objects, domains, on_refusal }
     }
 
     /// Passes a request to s3s, unless its key stops working meanwhile.
@@ -119,6 +123,9 @@ where
             } else {
                 error_response(body::sha256_mismatch())?
             };
+            if let Some(reason) = why_key_refused(&response) {
+                (service.on_refusal)(reason, call.address);
+            }
             let response = if is_attributes { unquote_etag(response) } else { response };
             let mut response = add_request_id(response, &call.id, &resource);
             if let (Some(script), Some(caller)) = (script, call.caller.get()) {

@@ -2,9 +2,11 @@
 
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderMap, Request};
+use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use tarn_model::ids::OrgId;
 use tarn_model::users::User;
@@ -28,6 +30,8 @@ pub(crate) struct Harness {
     /// Whose the credentials are.
     pub(crate) user: User,
     pub(crate) service: Service,
+    /// What was refused, and from where.
+    pub(crate) refused: Arc<Mutex<Vec<(&'static str, Option<IpAddr>)>>>,
 }
 
 /// The host of a call without another one.
@@ -42,9 +46,12 @@ impl Harness {
     pub(crate) async fn with(database: DatabaseKind, settings: Settings) -> Option<Self> {
         let base = World::open(database).await?;
         let (objects, directory) = open(&base, settings);
-        let service = service(objects.clone(), vec!["s3.example.org".to_owned()]);
+        let refused = Arc::new(Mutex::new(Vec::new()));
+        let counted = refused.clone();
+        let on_refusal = Arc::new(move |reason, address| counted.lock().push((reason, address)));
+        let service = service(objects.clone(), vec!["s3.example.org".to_owned()], on_refusal);
         let (credentials, user) = enable(&base, &objects, "o-000000000001").await;
-        Some(Harness { base, objects, directory, credentials, user, service })
+        Some(Harness { base, objects, directory, credentials, user, service, refused })
     }
 
     /// Returns the credentials of another organization.

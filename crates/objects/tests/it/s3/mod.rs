@@ -12,6 +12,7 @@ mod objects;
 mod old_urls;
 mod operations;
 mod reading;
+mod refusals;
 mod regions;
 mod revocation;
 mod s3s_behaviour;
