@@ -73,7 +73,8 @@ pub(crate) async fn run_engine(config: Config) -> Result<()> {
     let opened = waiting::open_when_possible(&config, &listeners, lock, signalled.as_mut()).await?;
     let Some(Opened { control, clock_watch, bound, lock: _lock }) = opened else { return Ok(()) };
 
-    let limits = Limits { per_second: config.rate_limit.per_second, burst: config.rate_limit.burst };
+    let (per_second, burst) = (config.rate_limit.per_second, config.rate_limit.burst);
+    let limits = Limits { per_second, burst, ..Limits::default() };
     let front = Front { public_url: config.public_url.clone(), tls: listeners.tls.is_some() };
     let app = App::new(control.clone(), limits, front, Arc::new(RandomIds));
     let mut workers = Workers::start(&config, &control, clock_watch, app.clone(), &stopped).await?;

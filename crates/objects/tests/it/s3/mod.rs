@@ -2,6 +2,7 @@
 
 mod authorization;
 mod buckets;
+mod call_limits;
 mod conditions;
 mod copies;
 mod harness;
