@@ -57,7 +57,7 @@ pub(crate) async fn run_engine(config: Config) -> Result<()> {
     process::keep_memory_private();
     // From here on a signal leads to an orderly shutdown, which has a limited time.
     let mut signalled = pin!(stop_signals()?);
-    process::end_after_signal()?;
+    process::end_after_signal(process::LAST_MOMENT)?;
     notify::start_watchdog();
     notify::status("starting");
     plain_http::check_new_installation(&config)?;

@@ -26,10 +26,10 @@ pub(super) fn keep_memory_private() {
     }
 }
 
-/// Ends the program some time after the signal, whatever its tasks do.
-pub(super) fn end_after_signal() -> Result<()> {
-    after_signal(|| {
-        wait(LAST_MOMENT);
+/// Ends the program this time after the signal, whatever its tasks do.
+pub(super) fn end_after_signal(last_moment: Duration) -> Result<()> {
+    after_signal(move || {
+        wait(last_moment);
         // On a thread of its own, because a reader of the log that has stopped reading could block it.
         std::thread::spawn(|| tracing::error!("the engine did not stop in time; the program ends"));
         wait(LOG_TIME);
@@ -60,9 +60,11 @@ fn wait(duration: Duration) {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead, BufReader};
+    use std::process::{Command, Stdio};
     use std::sync::mpsc;
 
-    use rustix::process::{Signal, getpid, kill_process};
+    use rustix::process::{Pid, Signal, getpid, kill_process};
 
     use super::*;
 
@@ -81,5 +83,32 @@ mod tests {
         after_signal(move || noticed.send(()).unwrap()).unwrap();
         kill_process(getpid(), Signal::TERM).unwrap();
         notices.recv_timeout(Duration::from_secs(20)).expect("the thread notices the signal");
+    }
+
+    /// What the child process prints when it may be asked to end.
+    const PREPARED: &str = "prepared";
+
+    /// A program whose tasks do not end is ended, with a status that says that it failed.
+    #[test]
+    fn stuck_program_ends_after_signal() {
+        let program = std::env::current_exe().unwrap();
+        let name = format!("{}::stuck_program", module_path!().split_once("::").unwrap().1);
+        let arguments = [&name, "--exact", "--ignored", "--nocapture"];
+        let mut child = Command::new(program).args(arguments).stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(|line| line.unwrap());
+        assert!(lines.any(|line| line.ends_with(PREPARED)), "the child did not start");
+        kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(1));
+    }
+
+    #[tokio::test]
+    #[ignore = "it does not end by itself: another test runs it in a process of its own"]
+    async fn stuck_program() {
+        end_after_signal(Duration::ZERO).unwrap();
+        println!("{PREPARED}");
+        // The only thread of the runtime is blocked, as by a task that computes for ever.
+        loop {
+            std::thread::park();
+        }
     }
 }
