@@ -237,10 +237,10 @@ impl Server {
         let mut handshake = pin!(timeout(self.timeouts.handshake, TlsAcceptor::from(tls.current()).accept(stream)));
         let handshake = poll_fn(|ctx| {
             state.register_waker(ctx.waker());
-            match state.is_closed() || self.stopping.load(Ordering::Acquire) > 0 {
-                true => Poll::Ready(None),
-                false => handshake.as_mut().poll(ctx).map(|done| done.ok().and_then(Result::ok)),
+            if state.is_closed() || self.stopping.load(Ordering::Acquire) > 0 {
+                return Poll::Ready(None);
             }
+            handshake.as_mut().poll(ctx).map(|done| done.ok().and_then(Result::ok))
         });
         if let Some(stream) = handshake.await {
             self.serve_http(FollowedStream { stream, framing }, calls, state).await;
