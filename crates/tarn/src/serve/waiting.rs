@@ -24,7 +24,7 @@ use crate::failure::{Failure, Result, StartFailure, StartResult};
 pub(super) const PAUSE: Duration = Duration::from_secs(2);
 
 /// How long the database may take before clients are told. Until then they wait, as at any restart.
-const PATIENCE: Duration = Duration::from_secs(3);
+const SILENT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// How long a refusal may take to be sent when the wait is over.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
@@ -114,7 +114,7 @@ impl Waiting<'_> {
         let mut attempt = pin!(attempt);
         tokio::select! {
             outcome = &mut attempt => return outcome,
-            () = tokio::time::sleep(PATIENCE) => {}
+            () = tokio::time::sleep(SILENT_TIMEOUT) => {}
         }
         if stage.get() == Stage::Database && self.servers.is_none() {
             self.say("its database has not responded yet, or is being upgraded")?;
