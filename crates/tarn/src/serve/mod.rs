@@ -1,23 +1,10 @@
 //! `tarn serve`: builds the engine from its parts and runs it until a signal arrives. Start reading at [`run_engine`].
 
-pub(crate) mod check;
-mod descriptors;
-pub(crate) mod driver;
-mod guest;
-pub(crate) mod host_binding;
 mod last_backup;
 pub(crate) mod listeners;
-mod logging;
-mod memory;
-mod metrics;
-mod notify;
-mod object_storage;
-mod opening;
-mod plain_http;
 mod process;
 mod reconciler_loops;
-pub(crate) mod tls;
-mod waiting;
+pub(crate) mod startup;
 mod work;
 
 use std::future::Future;
@@ -38,8 +25,10 @@ use crate::config::{Config, DriverName};
 use crate::data;
 use crate::environment::RandomIds;
 use crate::failure::{Failure, Result};
-use listeners::Listeners;
-use opening::Opened;
+use listeners::{Listeners, metrics, object_storage};
+use process::{descriptors, logging, memory, notify};
+use startup::opening::{self, Opened};
+use startup::{host_binding, plain_http, waiting};
 use work::Workers;
 
 /// How long calls and steps in progress may take after a signal.

@@ -1,4 +1,10 @@
-//! The process itself: its memory is private, and it ends when it is asked to.
+//! The process itself: its memory is private, and it ends when it is asked to. Its descriptors, its log, its memory and
+//! what it tells systemd have files of their own.
+
+pub(in crate::serve) mod descriptors;
+pub(in crate::serve) mod logging;
+pub(in crate::serve) mod memory;
+pub(in crate::serve) mod notify;
 
 use std::time::Duration;
 
@@ -8,7 +14,7 @@ use tokio::runtime::Builder;
 use crate::failure::{Failure, Result};
 
 /// How long after a signal the program ends at the latest.
-pub(super) const LAST_MOMENT: Duration = Duration::from_secs(9);
+pub(in crate::serve) const LAST_MOMENT: Duration = Duration::from_secs(9);
 
 /// How long the log has for the reason.
 const LOG_TIME: Duration = Duration::from_millis(100);
@@ -16,7 +22,7 @@ const LOG_TIME: Duration = Duration::from_millis(100);
 /// Keeps API keys and the master key, which are in the memory of the engine, out of core dumps and from other processes
 /// of the same user. What the engine starts is not affected: executing a program resets the first, and only the
 /// soft limit is changed.
-pub(super) fn keep_memory_private() {
+pub(in crate::serve) fn keep_memory_private() {
     if let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
         tracing::warn!(%error, "cannot keep other processes from reading the memory of the engine");
     }
@@ -27,7 +33,7 @@ pub(super) fn keep_memory_private() {
 }
 
 /// Ends the program this time after the signal, whatever its tasks do.
-pub(super) fn end_after_signal(last_moment: Duration) -> Result<()> {
+pub(in crate::serve) fn end_after_signal(last_moment: Duration) -> Result<()> {
     after_signal(move || {
         wait(last_moment);
         // On a thread of its own, because a reader of the log that has stopped reading could block it.

@@ -21,7 +21,7 @@ use tarn_server::{ClientAddress, Listening};
 use tarn_store::{Store, accounts};
 use tokio::time::Instant;
 
-use super::listeners::reachable_address;
+use super::reachable_address;
 use crate::config::{Config, S3Listen};
 use crate::data::ownership_mark;
 use crate::environment::{EngineClock, RandomIds};
