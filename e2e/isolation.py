@@ -1,6 +1,6 @@
 """The attempts of root inside an instance to break out, and the protections that refuse them.
 
-Each attempt is a function in `isolation_attempts.py`, which runs inside the instance. The table here has the name of
+Each attempt is a function in a file of `isolation_attempts`, which runs inside the instance. The table here has the name of
 each attempt, the protections that refuse it, and the expected error. A test shows that the attempt succeeds in an
 engine without exactly these protections. Namespaces cannot be switched off, because nothing would be left of the
 instance; there, root of the host makes the same attempt and succeeds.
@@ -13,7 +13,9 @@ from typing import NamedTuple
 
 from instances import ENVIRONMENT
 
-ATTEMPTS_FILE = Path(__file__).with_name("isolation_attempts.py")
+PARTS = ("calls", "processes", "devices", "proc_and_sys", "namespaces", "kernel", "network", "exhaustion", "run")
+"""The files of the attempts. They are sent as one text, so they share their names."""
+SOURCE = "\n\n".join(Path(__file__).with_name("isolation_attempts").joinpath(f"{part}.py").read_text() for part in PARTS)
 PROTECTIONS = (
     "seccomp", "capabilities", "user-namespace", "masks", "devices", "cgroup-limits", "firewall", "addresses", "disk-limit",
     "own-counts", "raw-sockets",
@@ -165,7 +167,7 @@ def run_on_host(names, targets: dict) -> dict[str, str]:
     """The outcomes of attempts by root of the host, in separate mount namespaces, because some attempts mount
     something."""
     order = json.dumps({"names": list(names), "targets": targets})
-    script = ATTEMPTS_FILE.read_text() + f"\nmain({order!r})\n"
+    script = SOURCE + f"\nmain({order!r})\n"
     line = ["unshare", "--mount", "--uts", "--ipc", "--propagation", "private", "python3", "-"]
     ran = subprocess.run(line, input=script, capture_output=True, text=True, timeout=600)
     assert ran.returncode == 0, ran
@@ -176,7 +178,7 @@ def run_inside(cloud, names, targets: dict, instance="inside") -> dict[str, str]
     """Runs attempts as root in an instance of the cluster `inside`, all in one session. Returns for each `able` or
     the refusal."""
     order = json.dumps({"names": [name for name in names if name not in BRIDGE + COUNTS], "targets": targets})
-    script = ATTEMPTS_FILE.read_text() + f"\nmain({order!r})\n"
+    script = SOURCE + f"\nmain({order!r})\n"
     ran = cloud.ssh(instance, "sudo python3 -", answer=script, seconds=600, code=None)
     assert ran.code == 0 and ran.out.strip(), ran
     outcomes = json.loads(ran.out.splitlines()[-1])
@@ -190,7 +192,7 @@ def run_inside(cloud, names, targets: dict, instance="inside") -> dict[str, str]
 def use_up_counts(cloud, names, instance: str) -> dict[str, str]:
     """An ordinary user in the instance takes all that the kernel gives; meanwhile root of the host and a user of
     another cluster each try to get one."""
-    own = ATTEMPTS_FILE.read_text()
+    own = SOURCE
     probe = own + f"\nprobe_counts({list(names)!r})\n"
 
     def lacking() -> dict[str, list[str]]:
@@ -225,11 +227,11 @@ def send_frames(cloud, names, targets: dict) -> dict[str, str]:
     line = ["ssh", *cloud.options(), f"{second['name']}@127.0.0.1", "sudo python3 -"]
     listener = subprocess.Popen(line, env=ENVIRONMENT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
-        listener.stdin.write(ATTEMPTS_FILE.read_text() + "\nlisten_for_frames()\n")
+        listener.stdin.write(SOURCE + "\nlisten_for_frames()\n")
         listener.stdin.close()
         assert listener.stdout.readline() == "listening\n"
         order = json.dumps({"names": list(names), "targets": targets})
-        cloud.ssh("inside", "sudo python3 -", answer=ATTEMPTS_FILE.read_text() + f"\nsend_frames({order!r})\n")
+        cloud.ssh("inside", "sudo python3 -", answer=SOURCE + f"\nsend_frames({order!r})\n")
         seen = json.loads(listener.stdout.readline())
         assert listener.wait(60) == 0
     finally:

@@ -1,4 +1,4 @@
-//! Builds the guest, the statically linked init program of every instance, so that `src/serve/guest.rs` can embed it.
+//! Builds the guest, the statically linked init program of every instance, so that `src/serve/startup/guest.rs` can embed it.
 //!
 //! It also sets `TARN_VERSION`, which `tarn --version` prints.
 //!

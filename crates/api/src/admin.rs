@@ -150,7 +150,7 @@ pub struct EventInfo {
     pub verb: String,
     /// Further details.
     pub detail: serde_json::Value,
-    /// The API key of the caller; absent for what the engine did by itself.
+    /// The API key or the S3 key of the caller; absent for what the engine did by itself.
     pub key_id: Option<String>,
     /// The address of the client.
     pub address: Option<String>,

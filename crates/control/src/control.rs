@@ -141,6 +141,11 @@ impl Control {
         refusal
     }
 
+    /// Counts a call to S3 whose key or signature was refused.
+    pub fn count_refused_s3_call(&self, reason: &'static str, address: Option<IpAddr>) {
+        self.memory.refused_logins.count(Via::S3, reason, address, None);
+    }
+
     /// Counts the changes to the database and to the state in memory; `None` where other processes change the database.
     /// All counters only grow, so their sum stays the same only while none of them changes.
     pub fn generation(&self) -> Option<u64> {

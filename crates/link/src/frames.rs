@@ -61,11 +61,11 @@ impl<R: AsyncRead + Unpin> Reader<R> {
             }
             self.buffer.reserve(MAX_DATA + HEADER);
             if self.stream.read_buf(&mut self.buffer).await? == 0 {
-                return match self.buffer.is_empty() {
-                    true => Ok(None),
-                    // Not a protocol error: a process may die while it writes a frame.
-                    false => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it ended within a frame").into()),
-                };
+                if self.buffer.is_empty() {
+                    return Ok(None);
+                }
+                // Not a protocol error: a process may die while it writes a frame.
+                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it ended within a frame").into());
             }
         }
     }

@@ -33,7 +33,7 @@ impl Objects {
         value: Option<T>,
     ) -> Result<()> {
         let (org, name) = (org.clone(), bucket.to_owned());
-        let write = self.store().write(move |tx| -> Result<()> {
+        let write = self.write(move |tx| -> Result<()> {
             accounts::get(tx, &org)?;
             let bucket = buckets::find(tx, &org, &name)?;
             match &value {
@@ -49,7 +49,7 @@ impl Objects {
     /// on; a pass with older rules ends in the same transaction.
     pub async fn set_object_rules(&self, org: &OrgId, bucket: &str, rules: Option<Vec<ObjectRule>>) -> Result<()> {
         let (org, name) = (org.clone(), bucket.to_owned());
-        let write = self.store().write(move |tx: &mut Tx<'_>| -> Result<()> {
+        let write = self.write(move |tx: &mut Tx<'_>| -> Result<()> {
             accounts::get(tx, &org)?;
             let (bucket, now) = (buckets::find(tx, &org, &name)?.id, tx.now());
             match &rules {

@@ -1,9 +1,10 @@
 //! Buckets: creation, lookup and removal. The functions over a transaction also serve the management API.
 
+use serde_json::json;
 use tarn_model::access::{self, Action, Object, Policy};
 use tarn_model::buckets::{Bucket, Versioning, check_name, check_new_name};
 use tarn_model::ids::{BucketId, OrgId, UserId};
-use tarn_store::{Tx, buckets, uploads, users};
+use tarn_store::{Tx, buckets, events, uploads, users};
 
 use crate::uploads::abort_some_uploads;
 use crate::{Error, Objects, Result, accounts};
@@ -44,15 +45,16 @@ pub fn find(tx: &mut Tx<'_>, org: &OrgId, name: &str) -> Result<Bucket> {
     buckets::find(tx, org, name)?.ok_or(Error::NoSuchBucket)
 }
 
-/// Removes an empty bucket. `UploadsOpen` when it has open uploads: there may be too many of them for one transaction,
-/// so the caller first calls [`Objects::abort_uploads`] and then tries again.
-pub fn remove(tx: &mut Tx<'_>, org: &OrgId, name: &str) -> Result<()> {
+/// Removes an empty bucket, and returns it. `UploadsOpen` when it has open uploads: there may be too many of them for
+/// one transaction, so the caller first calls [`Objects::abort_uploads`] and then tries again.
+pub fn remove(tx: &mut Tx<'_>, org: &OrgId, name: &str) -> Result<Bucket> {
     let bucket = find(tx, org, name)?;
     if !buckets::is_empty(tx, &bucket.id)? {
         return Err(Error::BucketNotEmpty);
     }
     if uploads::some_of_bucket(tx, &bucket.id, 1)?.is_empty() {
-        Ok(buckets::remove(tx, &bucket.id)?)
+        buckets::remove(tx, &bucket.id)?;
+        Ok(bucket)
     } else {
         Err(Error::UploadsOpen)
     }
@@ -68,11 +70,22 @@ fn check_deletion(tx: &mut Tx<'_>, org: &OrgId, user: Option<&UserId>, name: &st
     access::check(&user, Action::DeleteBucket, object, policy).map_err(|_| Error::NotYours)
 }
 
+/// Records what a user, or the organization by its legacy key, did with a bucket.
+fn record_event(tx: &mut Tx<'_>, user: Option<&UserId>, bucket: &Bucket, verb: &str) -> Result<()> {
+    let (org, detail) = (bucket.org.as_str(), json!({ "name": bucket.name }));
+    Ok(events::record(tx, user.map_or(org, UserId::as_str), org, bucket.id.as_str(), verb, &detail)?)
+}
+
 impl Objects {
     /// Creates a bucket, for a user or with a key of the whole organization.
     pub async fn create_bucket(&self, org: &OrgId, user: Option<&UserId>, name: &str) -> Result<Bucket> {
         let (org, user, name) = (org.clone(), user.cloned(), name.to_owned());
-        self.store().write(move |tx| create(tx, &org, user.as_ref(), &name)).await
+        let write = self.write(move |tx| {
+            let bucket = create(tx, &org, user.as_ref(), &name)?;
+            record_event(tx, user.as_ref(), &bucket, "object_storage.create_bucket")?;
+            Ok(bucket)
+        });
+        write.await
     }
 
     /// Removes an empty bucket and its open uploads, for a user or with a key of the whole organization.
@@ -80,9 +93,10 @@ impl Objects {
         let policy = self.settings().access;
         for _ in 0..MAX_REMOVAL_TRIES {
             let (bucket_org, by, bucket_name) = (org.clone(), user.cloned(), name.to_owned());
-            let removed = self.store().write(move |tx| {
+            let removed = self.write(move |tx| {
                 check_deletion(tx, &bucket_org, by.as_ref(), &bucket_name, policy)?;
-                remove(tx, &bucket_org, &bucket_name)
+                let bucket = remove(tx, &bucket_org, &bucket_name)?;
+                record_event(tx, by.as_ref(), &bucket, "object_storage.delete_bucket")
             });
             match removed.await {
                 Err(Error::UploadsOpen) => self.abort_uploads(org, name).await?,
@@ -123,7 +137,7 @@ impl Objects {
     /// Changes whether a bucket keeps old versions.
     pub async fn set_versioning(&self, org: &OrgId, name: &str, versioning: Versioning) -> Result<()> {
         let (org, name) = (org.clone(), name.to_owned());
-        let write = self.store().write(move |tx| -> Result<()> {
+        let write = self.write(move |tx| -> Result<()> {
             accounts::get(tx, &org)?;
             let bucket = find(tx, &org, &name)?;
             Ok(buckets::set_versioning(tx, &bucket.id, versioning)?)

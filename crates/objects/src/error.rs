@@ -17,6 +17,9 @@ pub enum Error {
     /// Object storage cannot be disabled while it holds objects.
     #[error("the buckets still hold {0} objects")]
     HoldsObjects(u64),
+    /// The access key of the caller was ended while the call was in progress.
+    #[error("the access key no longer works")]
+    KeyEnded,
     /// A rule refuses the change.
     #[error(transparent)]
     Refused(#[from] tarn_model::Refused),

@@ -88,7 +88,7 @@ impl Objects {
         if existing.is_some() {
             return Ok(());
         }
-        let write = self.store().write(move |tx| {
+        let write = self.write(move |tx| {
             accounts::enable(tx, &org)?;
             match buckets::create(tx, &org, None, &bucket) {
                 Ok(_) | Err(Error::BucketExists) => Ok(()),
@@ -113,7 +113,7 @@ impl Objects {
         let (object, pending) = self.new_object(received, Details::default());
         let (objects, location, quota) = (self.clone(), location.clone(), self.quota_bytes(&location.org));
         let work = async move {
-            let write = objects.store().write(move |tx| -> std::result::Result<(T, Vec<FileId>), PutError<E>> {
+            let write = objects.write(move |tx| -> std::result::Result<(T, Vec<FileId>), PutError<E>> {
                 let (_, files) = insert_object(tx, &location, &object, &Condition::default(), quota)?;
                 Ok((also(tx).map_err(PutError::Other)?, files))
             });

@@ -14,6 +14,7 @@ pub mod lifecycle;
 pub mod s3;
 pub mod upkeep;
 
+mod caller;
 mod error;
 mod objects;
 mod operations;

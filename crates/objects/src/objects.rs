@@ -13,12 +13,13 @@ use tarn_store::s3_keys::KeyHolder;
 use tarn_store::{Store, Tx};
 use tokio::sync::Notify;
 
-use crate::Result;
+use crate::caller::Caller;
 use crate::files::Files;
 use crate::keys::AccessKeyCache;
 use crate::lifecycle::LastTurn;
 use crate::operations::body::FilePins;
 use crate::upkeep::Counters;
+use crate::{Error, Result};
 
 /// The components of object storage, built by the composition root.
 pub struct Components {
@@ -72,6 +73,8 @@ impl Default for Settings {
 #[derive(Clone)]
 pub struct Objects {
     inner: Arc<Inner>,
+    /// On whose behalf this handle writes, for the operations of S3 calls.
+    caller: Option<Arc<Caller>>,
 }
 
 struct Inner {
@@ -97,7 +100,12 @@ impl Objects {
         let (last_turn, rules_changed) = (LastTurn::default(), Notify::new());
         let inner =
             Inner { store, files, secret, settings, clock, ids, access_keys, pins, counters, last_turn, rules_changed };
-        Ok(Objects { inner: Arc::new(inner) })
+        Ok(Objects { inner: Arc::new(inner), caller: None })
+    }
+
+    /// Returns a handle for the operations of a call. What it writes is refused once the key of the caller has ended.
+    pub(crate) fn for_caller(&self, caller: Arc<Caller>) -> Self {
+        Objects { inner: self.inner.clone(), caller: Some(caller) }
     }
 
     /// Counts one S3 call with an access key, and notes when it was made.
@@ -114,6 +122,24 @@ impl Objects {
         settings.quotas_bytes.get(org).copied().or(settings.quota_bytes)
     }
 
+    /// Runs a transaction. On behalf of a caller, it includes the check that their key still works, and the events that
+    /// it records have their origin.
+    pub(crate) async fn write<T, E, F>(&self, work: F) -> std::result::Result<T, E>
+    where
+        T: Send + 'static,
+        E: From<Error> + From<tarn_store::Error> + Send + 'static,
+        F: Fn(&mut Tx<'_>) -> std::result::Result<T, E> + Send + 'static,
+    {
+        let Some(caller) = self.caller.clone() else { return self.store().write(work).await };
+        let objects = self.clone();
+        let write = self.store().write(move |tx| {
+            caller.must_still_hold(tx, &objects)?;
+            tx.set_origin(caller.origin());
+            work(tx)
+        });
+        write.await
+    }
+
     /// Runs a transaction and then removes the files that it frees. Both complete even when the caller stops waiting.
     pub(crate) async fn write_and_remove<T: Send + 'static>(
         &self,
@@ -121,13 +147,14 @@ impl Objects {
     ) -> Result<T> {
         let objects = self.clone();
         let work = async move {
-            let (value, files) = objects.store().write(work).await?;
+            let (value, files) = objects.write(work).await?;
             objects.remove_files(files).await;
             Ok(value)
         };
         run_to_completion(work).await
     }
 
+    /// The database, for reads. Changes are made with [`Objects::write`].
     pub(crate) fn store(&self) -> &Store {
         &self.inner.store
     }

@@ -66,9 +66,10 @@ impl Counters {
 
 fn save_uses(tx: &mut Tx<'_>, counts: &Counts) -> Result<()> {
     for (key, (used, is_legacy)) in &counts.uses {
-        match is_legacy {
-            true => accounts::set_legacy_key_used(tx, key, *used)?,
-            false => s3_keys::set_used(tx, key, *used)?,
+        if *is_legacy {
+            accounts::set_legacy_key_used(tx, key, *used)?;
+        } else {
+            s3_keys::set_used(tx, key, *used)?;
         }
     }
     Ok(())
@@ -82,7 +83,7 @@ impl Objects {
             return Ok(());
         }
         let saved = counts.clone();
-        let write = self.store().write(move |tx| -> Result<()> {
+        let write = self.write(move |tx| -> Result<()> {
             for (org, count) in &saved.calls {
                 accounts::count_requests(tx, org, *count)?;
             }

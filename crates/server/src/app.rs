@@ -12,27 +12,26 @@ use crate::http::middleware::limiter::Limiter;
 use crate::http::middleware::response_cache::ResponseCache;
 use crate::serve::UserConnections;
 
-/// How many connections one user may have open at the same time, whatever their addresses.
-pub(crate) const USER_CONNECTIONS: usize = 1024;
-
-/// How many those of one organization may have: half of what a listener admits.
-pub(crate) const ORGANIZATION_CONNECTIONS: usize = 2048;
-
 /// More than all listeners admit: only the shares are limits here.
 const MAX_CONNECTIONS: usize = 1 << 20;
 
-/// The rate limit of one API key.
+/// How much one API key, one user and one organization may use of the API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Calls per second in the long run; 0 is no limit.
+    /// Calls per second with one key in the long run; 0 is no limit.
     pub per_second: u32,
-    /// Calls at once after a pause.
+    /// Calls at once with one key after a pause.
     pub burst: u32,
+    /// How many connections one user may have open at the same time, whatever their addresses.
+    pub user_connections: usize,
+    /// How many those of one organization may have.
+    pub organization_connections: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { per_second: 50, burst: 200 }
+        // An organization has half of the connections that a listener admits.
+        Limits { per_second: 50, burst: 200, user_connections: 1024, organization_connections: 2048 }
     }
 }
 
@@ -54,6 +53,7 @@ pub struct App {
 
 pub(crate) struct Shared {
     pub(crate) front: Front,
+    pub(crate) limits: Limits,
     pub(crate) limiter: Limiter,
     pub(crate) validators: Validators,
     pub(crate) response_cache: ResponseCache,
@@ -70,13 +70,15 @@ pub(crate) struct Shared {
 impl App {
     /// Puts HTTP in front of `control`. The ids of calls come from `ids`.
     pub fn new(control: Control, limits: Limits, front: Front, ids: Arc<dyn Ids>) -> Self {
+        let (of_user, of_organization) = (limits.user_connections, limits.organization_connections);
         let shared = Shared {
             front,
+            limits,
             limiter: Limiter::new(limits),
             validators: Validators::from_document(),
             response_cache: ResponseCache::default(),
             sockets: SocketLimits::default(),
-            connections: UserConnections::new(MAX_CONNECTIONS, USER_CONNECTIONS, ORGANIZATION_CONNECTIONS),
+            connections: UserConnections::new(MAX_CONNECTIONS, of_user, of_organization),
             stopping: watch::Sender::new(false),
             waiting: watch::Sender::new(None),
             ids,

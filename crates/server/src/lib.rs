@@ -19,4 +19,6 @@ pub use http::router::router;
 pub use http::waiting::waiting_router;
 pub use idle_timeout::with_idle_timeout;
 pub use loopback_proxy::{LoopbackProxy, serve_loopback_proxies};
-pub use serve::{InstanceConnection, Listening, RefusalForm, Tls, TrustedNetwork, TrustedProxies, serve};
+pub use serve::{
+    ClientAddress, InstanceConnection, Listening, RefusalForm, Tls, TrustedNetwork, TrustedProxies, serve,
+};

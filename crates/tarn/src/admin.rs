@@ -13,7 +13,7 @@ use crate::config::{DataOptions, parse_database};
 use crate::data;
 use crate::environment::{EngineClock, RandomIds, SystemClock};
 use crate::failure::{Failure, Result};
-use crate::serve::host_binding::own_place;
+use crate::serve::startup::host_binding::own_place;
 
 /// Creates a new API key for the administrator. It is valid at once, also while the engine runs.
 pub(crate) async fn reset_admin_key(options: &DataOptions) -> Result<()> {

@@ -115,7 +115,7 @@ pub(crate) fn run_cli(cli: Cli) -> Result<ExitCode> {
                 .map_err(|e| Failure::with_cause("cannot write the man pages", e));
         }
         Command::Serve { check: true, options } => {
-            let valid = serve::check::check_configuration(&Config::load(&options)?)?;
+            let valid = serve::startup::check::check_configuration(&Config::load(&options)?)?;
             return write_stdout(valid.as_bytes()).map(|()| ExitCode::SUCCESS);
         }
         Command::Serve { check: false, options } => {

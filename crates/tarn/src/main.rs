@@ -19,7 +19,7 @@ use clap::Parser;
 
 fn main() -> std::process::ExitCode {
     // Before anything else: the helper starts an instance, and its start-up time adds to every start of an instance.
-    if std::env::args_os().nth(1).is_some_and(|command| command == serve::driver::HELPER) {
+    if std::env::args_os().nth(1).is_some_and(|command| command == serve::startup::driver::HELPER) {
         return tarn_driver::local::helper::main();
     }
     let cli = commands::Cli::parse();

@@ -13,7 +13,7 @@ const MAX_GROUPS: usize = 16;
 /// What the refused logins of one group have in common.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct RefusedGroup {
-    /// What refused them: the API or the SSH gateway.
+    /// What refused them: the API, the SSH gateway or S3.
     pub(crate) via: Via,
     /// The code of the refusal.
     pub(crate) reason: &'static str,
@@ -28,6 +28,7 @@ pub(crate) struct RefusedGroup {
 pub(crate) enum Via {
     Api,
     Ssh,
+    S3,
 }
 
 impl Via {
@@ -35,6 +36,7 @@ impl Via {
         match self {
             Via::Api => "api",
             Via::Ssh => "ssh",
+            Via::S3 => "s3",
         }
     }
 }

@@ -26,7 +26,7 @@ pub(in crate::local) const TIMEOUT: Duration = Duration::from_secs(2);
 const SHOW_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// After how many looks without an answer in a row its files are removed from instances. A busy host may cause one.
-const PATIENCE: u32 = 3;
+const MAX_SILENT_LOOKS: u32 = 3;
 
 /// What was found at the last look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,7 +99,7 @@ impl Lxcfs {
     /// Returns whether lxcfs may be about to answer.
     fn is_to_be_waited_for(&self) -> bool {
         let last = self.last.lock();
-        last.found == Found::Silent && last.silent < PATIENCE
+        last.found == Found::Silent && last.silent < MAX_SILENT_LOOKS
     }
 }
 

@@ -160,7 +160,7 @@ fn singular_or_plural(amount: u64, each: u64, [one, other]: [&'static str; 2]) -
     if amount == each { one } else { other }
 }
 
-/// Checks whether a claim fits into what is free, whoever waits.
+/// Checks whether a claim fits into what is free, whichever claims wait.
 pub fn fits_now(inventory: &Inventory, held: &HeldCapacity, claim: &Claim) -> Result<(), Shortage> {
     if let Some(reason) = &held.closed {
         return Err(Shortage::Closed { reason: reason.clone() });

@@ -145,7 +145,7 @@ impl Objects {
     }
 
     /// A key may end while it is in the cache.
-    fn works_at(&self, holder: &KeyHolder, now: Time) -> bool {
+    pub(crate) fn works_at(&self, holder: &KeyHolder, now: Time) -> bool {
         let is_ended_legacy = holder.user.is_none() && self.have_legacy_keys_ended(now);
         holder.ends.is_none_or(|ends| ends > now) && !is_ended_legacy
     }

@@ -126,7 +126,7 @@ impl Objects {
 
     async fn postpone(&self, bucket: &BucketId, now: Time) -> Result<()> {
         let bucket = bucket.clone();
-        let write = self.store().write(move |tx: &mut Tx<'_>| -> Result<()> {
+        let write = self.write(move |tx: &mut Tx<'_>| -> Result<()> {
             let position = lifecycle_passes::position(tx, &bucket)?.unwrap_or_default();
             Ok(lifecycle_passes::advance(tx, &bucket, now.after(RETRY), &position)?)
         });

@@ -32,7 +32,7 @@ impl Objects {
         tags: Vec<(String, String)>,
     ) -> Result<Object> {
         let (org, bucket, key, selector) = (org.clone(), bucket.to_owned(), key.to_owned(), selector.clone());
-        let write = self.store().write(move |tx| -> Result<Object> {
+        let write = self.write(move |tx| -> Result<Object> {
             accounts::get(tx, &org)?;
             let mut object = find_object(tx, &org, &bucket, &key, &selector)?;
             object.details.tags = tags.clone();

@@ -193,7 +193,7 @@ impl Objects {
         condition: Condition,
     ) -> Result<(Stored, Vec<FileId>)> {
         let quota = self.quota_bytes(&location.org);
-        let write = self.store().write(move |tx| insert_object(tx, &location, &object, &condition, quota));
+        let write = self.write(move |tx| insert_object(tx, &location, &object, &condition, quota));
         write.await
     }
 }

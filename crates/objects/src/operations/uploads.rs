@@ -23,7 +23,7 @@ impl Objects {
     ) -> Result<Upload> {
         check_key(&location.key)?;
         let location = location.clone();
-        let write = self.store().write(move |tx| -> Result<Upload> {
+        let write = self.write(move |tx| -> Result<Upload> {
             accounts::get(tx, &location.org)?;
             let bucket = buckets::find(tx, &location.org, &location.bucket)?;
             let (id, key, details, created) =
@@ -72,7 +72,7 @@ impl Objects {
         let (file, size, etag) = (pending.id().clone(), received.size, hex::encode(received.md5.unwrap_or_default()));
         let objects = self.clone();
         let work = async move {
-            let write = objects.store().write(move |tx| -> Result<(Part, Vec<FileId>)> {
+            let write = objects.write(move |tx| -> Result<(Part, Vec<FileId>)> {
                 let upload = find_upload(tx, &location, &id)?;
                 let (content, file, etag) = (upload.id, file.clone(), etag.clone());
                 let part = Part { content, number, file, size, etag, checksum: checksum.clone(), modified: tx.now() };

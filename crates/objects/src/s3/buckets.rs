@@ -17,7 +17,7 @@ pub(in crate::s3) async fn create_bucket(
     request: S3Request<CreateBucketInput>,
 ) -> S3Result<S3Response<CreateBucketOutput>> {
     reject_unsupported_options(&request.input)?;
-    let (org, user) = (caller::organization(&request)?, caller::user(&request));
+    let (org, user) = (caller::organization(&request)?, caller::user(&request)?);
     let bucket = objects.create_bucket(&org, user, &request.input.bucket).await?;
     Ok(S3Response::new(CreateBucketOutput { location: Some(format!("/{}", bucket.name)) }))
 }
@@ -46,7 +46,7 @@ pub(in crate::s3) async fn delete_bucket(
     objects: &Objects,
     request: S3Request<DeleteBucketInput>,
 ) -> S3Result<S3Response<DeleteBucketOutput>> {
-    let (org, user) = (caller::organization(&request)?, caller::user(&request));
+    let (org, user) = (caller::organization(&request)?, caller::user(&request)?);
     objects.remove_bucket(&org, user, &request.input.bucket).await?;
     Ok(S3Response::new(DeleteBucketOutput::default()))
 }

@@ -19,11 +19,12 @@ use async_trait::async_trait;
 use s3s::dto::*;
 use s3s::{S3, S3Request, S3Response, S3Result};
 
-pub use ingress::front::Service;
+pub use ingress::front::{ClientAddress, OnRefusal, Service};
 pub use service::service;
 
 use crate::Objects;
 use settings::{bucket_cors, bucket_lifecycle, bucket_tagging};
+use shared::caller;
 
 /// The region of every bucket. Clients may sign for any other.
 const REGION: &str = "global";
@@ -33,7 +34,8 @@ struct Adapter {
     objects: Objects,
 }
 
-/// Implements [`S3`]: each operation calls the function of its name, in the module named here or in its file there.
+/// Implements [`S3`]: each operation calls the function of its name, in the module named here or in its file there,
+/// with a handle for its caller.
 macro_rules! operations {
     (
         modules { $($module:ident { $($small:ident: $in:ty => $out:ty;)* })* }
@@ -42,10 +44,10 @@ macro_rules! operations {
         #[async_trait]
         impl S3 for Adapter {
             $($(async fn $small(&self, request: S3Request<$in>) -> S3Result<S3Response<$out>> {
-                $module::$small(&self.objects, request).await
+                $module::$small(&caller::handle(&self.objects, &request)?, request).await
             })*)*
             $($(async fn $name(&self, request: S3Request<$input>) -> S3Result<S3Response<$output>> {
-                $folder::$name::$name(&self.objects, request).await
+                $folder::$name::$name(&caller::handle(&self.objects, &request)?, request).await
             })*)*
         }
     };

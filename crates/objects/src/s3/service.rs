@@ -11,14 +11,14 @@ use crate::Objects;
 use crate::s3::Adapter;
 use crate::s3::ingress::access::{AccessCheck, AccessKeys};
 use crate::s3::ingress::domains::{Domains, SharedDomains};
-use crate::s3::ingress::front::Service;
+use crate::s3::ingress::front::{OnRefusal, Service};
 
 /// The maximum size of an XML body: a list of 10,000 parts with checksums fits.
 pub(in crate::s3) const MAX_XML_BYTES: usize = 4 << 20;
 
 /// Returns the S3 service of object storage. Below each of these domains and below `localhost`, buckets have their own
-/// host names.
-pub fn service(objects: Objects, domains: Vec<String>) -> Service {
+/// host names. `on_refusal` is told about keys that are refused.
+pub fn service(objects: Objects, domains: Vec<String>, on_refusal: OnRefusal) -> Service {
     let mut builder = S3ServiceBuilder::new(Adapter { objects: objects.clone() });
     builder.set_auth(AccessKeys(objects.clone()));
     builder.set_access(AccessCheck::new(objects.clone()));
@@ -31,7 +31,7 @@ pub fn service(objects: Objects, domains: Vec<String>) -> Service {
     config.post_object_max_file_size = 0;
     config.form_max_fields_size = 0;
     builder.set_config(Arc::new(StaticConfigProvider::new(Arc::new(config))));
-    Service::new(builder.build(), objects, domains)
+    Service::new(builder.build(), objects, domains, on_refusal)
 }
 
 /// Checks bucket names by the rules of the model. New names have further rules, which the creation of a bucket checks.

@@ -12,11 +12,19 @@ use tarn_control::operations::gateway::{self, LoginAccess, LoginMatch};
 use tarn_model::ids::InstanceId;
 use tarn_ssh::{Authorizer, Denied, Login, Target};
 
-/// How many connections one user may have open at the same time.
-const USER_CONNECTIONS: usize = 128;
+/// How many connections may be open at the same time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ConnectionLimits {
+    pub(super) per_user: usize,
+    /// Half of what the gateway admits.
+    pub(super) per_organization: usize,
+}
 
-/// How many those of one organization may have: half of what the gateway admits.
-const ORGANIZATION_CONNECTIONS: usize = 256;
+impl Default for ConnectionLimits {
+    fn default() -> Self {
+        ConnectionLimits { per_user: 128, per_organization: 256 }
+    }
+}
 
 /// More than the gateway admits: only the shares are limits here.
 const MAX_CONNECTIONS: usize = 1 << 20;
@@ -39,8 +47,8 @@ pub(super) struct ControlAuthorizer {
 }
 
 impl ControlAuthorizer {
-    pub(super) fn new(control: Control) -> Self {
-        let connections = GroupedShare::new(MAX_CONNECTIONS, USER_CONNECTIONS, ORGANIZATION_CONNECTIONS);
+    pub(super) fn new(control: Control, limits: ConnectionLimits) -> Self {
+        let connections = GroupedShare::new(MAX_CONNECTIONS, limits.per_user, limits.per_organization);
         ControlAuthorizer { control, connections }
     }
 
@@ -168,10 +176,12 @@ mod tests {
     const ADA: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAILM+rvN+ot98qgEN796jTiQfZfG1KaT0PtFDJ/XFSqti ada";
     const BEN: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIMh4Ck57FfxgjFYG3WuFDJAnwW4aNFB1gwoRNhAAhK4A ben";
 
-    /// A user has a number of SSH connections, also where the name is not enough. Others have their own, and a
-    /// connection that ends makes room.
+    const FEW: ConnectionLimits = ConnectionLimits { per_user: 2, per_organization: 3 };
+
+    /// A user has a number of SSH connections, and so has an organization, also where the name is not enough. Another
+    /// user has their own, and a connection that ends makes room.
     #[tokio::test(flavor = "multi_thread")]
-    async fn connections_of_user_are_limited() {
+    async fn connections_are_limited() {
         let world = world(DatabaseKind::Sqlite).await.unwrap();
         let (ada, ben) = (world.member("ada@x.org", Some("x")).await, world.member("ben@x.org", Some("x")).await);
         // A stranger has saved the keys too, so that the name of their cluster is not enough.
@@ -194,20 +204,22 @@ mod tests {
             prove.await.unwrap();
             save(&eve, &key.line).await;
         }
-        let authorizer = ControlAuthorizer::new(world.control.clone());
+        let authorizer = ControlAuthorizer::new(world.control.clone(), FEW);
         let from: SocketAddr = "192.0.2.7:4711".parse().unwrap();
         let log_in =
             async |user: &str, key: &Key, proven| authorizer.authorize(Login { user, key, from, proven }).await;
         for name in ["box", "lure"] {
             let mut open = Vec::new();
-            for _ in 0..USER_CONNECTIONS {
+            for _ in 0..FEW.per_user {
                 open.push(log_in(name, &of_ada, true).await.unwrap());
             }
             assert_eq!(log_in(name, &of_ada, true).await.err(), Some(Denied), "{name}");
             assert!(log_in(name, &of_ada, false).await.is_ok(), "a key that is only offered takes no place");
-            assert!(log_in(name, &of_ben, true).await.is_ok(), "another user has places of their own");
-            open.pop();
-            assert!(log_in(name, &of_ada, true).await.is_ok(), "a connection that ended makes room");
+            // Where the name is not enough, the keys of all organizations share their places.
+            open.push(log_in(name, &of_ben, true).await.expect("another user has places of their own"));
+            assert_eq!(log_in(name, &of_ben, true).await.err(), Some(Denied), "{name}: the organization has no more");
+            open.remove(0);
+            assert!(log_in(name, &of_ben, true).await.is_ok(), "a connection that ended makes room");
         }
     }
 

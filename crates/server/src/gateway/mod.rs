@@ -21,7 +21,8 @@ pub async fn serve_gateway(listener: TcpListener, control: Control, stop: impl F
     match listener {
         Ok(listener) => {
             let (_, settings) = watch::channel(Arc::new(settings));
-            tarn_ssh::serve(listener, settings, Arc::new(authorizer::ControlAuthorizer::new(control)), stop).await;
+            let authorizer = authorizer::ControlAuthorizer::new(control, Default::default());
+            tarn_ssh::serve(listener, settings, Arc::new(authorizer), stop).await;
         }
         Err(error) => tracing::error!(%error, "the SSH gateway cannot listen"),
     }

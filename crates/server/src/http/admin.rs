@@ -335,7 +335,7 @@ fn event_info(event: Event) -> EventInfo {
         object,
         verb,
         detail,
-        key_id: origin.key.map(Into::into),
+        key_id: origin.key,
         address: origin.address.map(|address| address.to_string()),
         call_id: origin.call,
     }

@@ -14,7 +14,7 @@ const MAX_PROXIES: usize = 32;
 
 /// The address of the client of a call, as an extension of it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ClientAddress(pub(crate) IpAddr);
+pub struct ClientAddress(pub IpAddr);
 
 /// An address, or a network of addresses such as `10.0.0.0/8`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]

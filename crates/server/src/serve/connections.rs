@@ -295,6 +295,28 @@ mod tests {
         assert!(!third.state.is_closed() && !fourth.state.is_closed());
     }
 
+    /// An instance has the limits of an address: neither another instance nor an address loses a connection to it.
+    #[tokio::test(start_paused = true)]
+    async fn instance_counts_for_itself() {
+        let connections = Connections::new(FEW);
+        let instance = |id: &str| Peer::Instance(id.parse().unwrap());
+        let (one, other) = (instance("i-000000000001"), instance("i-000000000002"));
+        let beside = [connections.admit(other).unwrap(), connections.admit(address(1)).unwrap()];
+        let silent: Vec<_> = (0..5).map(|_| connections.admit(one.clone()).unwrap()).collect();
+        let open: Vec<bool> = silent.iter().map(|admitted| !admitted.state.is_closed()).collect();
+        assert_eq!(open, [false, false, false, true, true]);
+        assert!(beside.iter().all(|admitted| !admitted.state.is_closed()));
+        // Four connections with calls are all that it may have.
+        let mut busy: Vec<_> = silent.into_iter().skip(3).collect();
+        for _ in 0..2 {
+            assert!(busy.iter().all(|admitted| admitted.state.begin_call()));
+            busy.push(connections.admit(one.clone()).unwrap());
+        }
+        assert!(busy.iter().all(|admitted| admitted.state.begin_call()));
+        assert!(connections.admit(one).is_none(), "no running call is cut off");
+        assert!(beside.iter().all(|admitted| !admitted.state.is_closed()));
+    }
+
     /// Running calls are not cut off: the address is refused, until one of its connections is idle for a while.
     #[tokio::test(start_paused = true)]
     async fn busy_connections_stay() {

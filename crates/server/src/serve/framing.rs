@@ -38,7 +38,7 @@ impl FramingFacts {
 
 /// Where in the stream of messages a connection is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum Position {
     Head,
     Body(u64),
     ChunkSize,
@@ -52,7 +52,7 @@ enum Place {
 #[derive(Debug)]
 pub(super) struct Framing {
     facts: Arc<FramingFacts>,
-    place: Place,
+    position: Position,
     /// The beginning of a line of which more is to arrive, and whether more of it was dropped.
     line: Vec<u8>,
     is_cut: bool,
@@ -73,7 +73,7 @@ struct UnknownLength;
 
 impl Framing {
     pub(super) fn new(facts: Arc<FramingFacts>) -> Framing {
-        Framing { facts, place: Place::Head, line: Vec::new(), is_cut: false, head: Head::default(), calls: 0 }
+        Framing { facts, position: Position::Head, line: Vec::new(), is_cut: false, head: Head::default(), calls: 0 }
     }
 
     /// Follows the next bytes that arrived.
@@ -82,17 +82,17 @@ impl Framing {
             return;
         }
         while !bytes.is_empty() {
-            bytes = match self.place {
-                Place::Unknown => return,
-                Place::Body(left) => self.skip(bytes, left, Place::Body, Place::Head),
-                Place::ChunkData(left) => self.skip(bytes, left, Place::ChunkData, Place::ChunkEnd),
-                Place::Head | Place::ChunkSize | Place::ChunkEnd | Place::Trailers => self.take_line(bytes),
+            bytes = match self.position {
+                Position::Unknown => return,
+                Position::Body(left) => self.skip(bytes, left, Position::Body, Position::Head),
+                Position::ChunkData(left) => self.skip(bytes, left, Position::ChunkData, Position::ChunkEnd),
+                Position::Head | Position::ChunkSize | Position::ChunkEnd | Position::Trailers => self.take_line(bytes),
             };
         }
     }
 
     /// Skips data of a body, and returns the bytes after it.
-    fn skip<'a>(&mut self, bytes: &'a [u8], left: u64, rest: fn(u64) -> Place, after: Place) -> &'a [u8] {
+    fn skip<'a>(&mut self, bytes: &'a [u8], left: u64, rest: fn(u64) -> Position, after: Position) -> &'a [u8] {
         let count = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
         let left = left - count as u64;
         self.move_to(if left == 0 { after } else { rest(left) });
@@ -120,41 +120,41 @@ impl Framing {
 
     fn end_line(&mut self, line: &[u8]) {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
-        match self.place {
-            Place::Head if !line.is_empty() => self.head.add_line(line, self.is_cut),
+        match self.position {
+            Position::Head if !line.is_empty() => self.head.add_line(line, self.is_cut),
             // Empty lines before a request line mean nothing.
-            Place::Head if !self.head.has_request_line => {}
-            Place::Head => self.end_head(),
-            Place::ChunkSize => self.move_to(match chunk_size(line) {
-                Some(0) => Place::Trailers,
-                Some(size) => Place::ChunkData(size),
-                None => Place::Unknown,
+            Position::Head if !self.head.has_request_line => {}
+            Position::Head => self.end_head(),
+            Position::ChunkSize => self.move_to(match chunk_size(line) {
+                Some(0) => Position::Trailers,
+                Some(size) => Position::ChunkData(size),
+                None => Position::Unknown,
             }),
-            Place::ChunkEnd => self.move_to(if line.is_empty() { Place::ChunkSize } else { Place::Unknown }),
-            Place::Trailers if line.is_empty() => self.move_to(Place::Head),
-            Place::Trailers | Place::Body(_) | Place::ChunkData(_) | Place::Unknown => {}
+            Position::ChunkEnd => self.move_to(if line.is_empty() { Position::ChunkSize } else { Position::Unknown }),
+            Position::Trailers if line.is_empty() => self.move_to(Position::Head),
+            Position::Trailers | Position::Body(_) | Position::ChunkData(_) | Position::Unknown => {}
         }
     }
 
     fn end_head(&mut self) {
         let head = std::mem::take(&mut self.head);
         self.calls = self.calls.wrapping_add(1);
-        let place = match head.length {
+        let position = match head.length {
             Some(_) if head.has_encoding => {
                 self.facts.ambiguous.store(self.calls, Ordering::Release);
-                Place::Unknown
+                Position::Unknown
             }
-            None if head.has_encoding => Place::ChunkSize,
-            None | Some(Ok(0)) => Place::Head,
-            Some(Ok(length)) => Place::Body(length),
-            Some(Err(UnknownLength)) => Place::Unknown,
+            None if head.has_encoding => Position::ChunkSize,
+            None | Some(Ok(0)) => Position::Head,
+            Some(Ok(length)) => Position::Body(length),
+            Some(Err(UnknownLength)) => Position::Unknown,
         };
-        self.move_to(place);
+        self.move_to(position);
     }
 
-    fn move_to(&mut self, place: Place) {
-        self.place = place;
-        let incomplete = if matches!(place, Place::Head | Place::Unknown) { 0 } else { self.calls };
+    fn move_to(&mut self, position: Position) {
+        self.position = position;
+        let incomplete = if matches!(position, Position::Head | Position::Unknown) { 0 } else { self.calls };
         self.facts.incomplete.store(incomplete, Ordering::Release);
     }
 }

@@ -41,8 +41,7 @@ use framing::{Framing, FramingFacts};
 use stream::{FollowedStream, Transport};
 
 pub(crate) use calls::ConnectionOfCall;
-pub(crate) use client_address::ClientAddress;
-pub use client_address::{TrustedNetwork, TrustedProxies};
+pub use client_address::{ClientAddress, TrustedNetwork, TrustedProxies};
 pub(crate) use connections::{UserConnections, network_of};
 pub use forwarded::RefusalForm;
 pub use tls::Tls;
@@ -238,10 +237,10 @@ impl Server {
         let mut handshake = pin!(timeout(self.timeouts.handshake, TlsAcceptor::from(tls.current()).accept(stream)));
         let handshake = poll_fn(|ctx| {
             state.register_waker(ctx.waker());
-            match state.is_closed() || self.stopping.load(Ordering::Acquire) > 0 {
-                true => Poll::Ready(None),
-                false => handshake.as_mut().poll(ctx).map(|done| done.ok().and_then(Result::ok)),
+            if state.is_closed() || self.stopping.load(Ordering::Acquire) > 0 {
+                return Poll::Ready(None);
             }
+            handshake.as_mut().poll(ctx).map(|done| done.ok().and_then(Result::ok))
         });
         if let Some(stream) = handshake.await {
             self.serve_http(FollowedStream { stream, framing }, calls, state).await;

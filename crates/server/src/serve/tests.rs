@@ -2,7 +2,7 @@ use axum::body::{Body, Bytes};
 use axum::extract::{Extension, Request};
 use axum::http::StatusCode;
 use axum::routing::{get, post};
-use futures::{StreamExt, stream};
+use futures::{FutureExt, StreamExt, stream};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::oneshot;
@@ -250,6 +250,36 @@ async fn connection_from_instance_has_its_address() {
     near.write_all(call.as_bytes()).await.unwrap();
     let answer = read_all(near).await;
     assert!(answer.ends_with("\r\n\r\n10.64.0.2"), "{answer}");
+}
+
+/// Silent connections from inside an instance make room for each other, and another instance is served.
+#[tokio::test(flavor = "multi_thread")]
+async fn silent_connections_from_instance_leave_room() {
+    let fixture = Fixture::start(router(), &[], Timeouts { first_byte: DEADLINE, ..Timeouts::default() });
+    let connect = async |instance: &str| {
+        let (near, stream) = tokio::io::duplex(4096);
+        let connection = InstanceConnection { stream, instance: instance.parse().unwrap(), address: None };
+        fixture.instances.send(connection).await.unwrap();
+        near
+    };
+    let mut silent = Vec::new();
+    for _ in 0..100 {
+        silent.push(connect("i-000000000001").await);
+    }
+    for instance in ["i-000000000002", "i-000000000001"] {
+        let mut stream = connect(instance).await;
+        stream.write_all(b"POST /read HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await.unwrap();
+        let answer = read_all(stream).await;
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    }
+    // The oldest are closed, and only they.
+    for stream in &mut silent[..30] {
+        let read = tokio::time::timeout(DEADLINE, stream.read(&mut [0; 16])).await;
+        assert_eq!(read.expect("it is closed").unwrap(), 0);
+    }
+    for stream in &mut silent[40..] {
+        assert!(stream.read(&mut [0; 16]).now_or_never().is_none());
+    }
 }
 
 /// A call that began before the shutdown ends, and its connection with it.

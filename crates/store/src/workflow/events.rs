@@ -3,7 +3,6 @@
 use std::net::IpAddr;
 
 use tarn_model::Time;
-use tarn_model::ids::ApiKeyId;
 
 use crate::db::{Row, params};
 use crate::{Error, Result, Tx};
@@ -14,8 +13,8 @@ pub const ENGINE: &str = "engine";
 /// Where a change came from. Everything is absent for what the engine did by itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Origin {
-    /// The API key of the caller.
-    pub key: Option<ApiKeyId>,
+    /// The id of the caller's API key, or of their S3 key.
+    pub key: Option<String>,
     /// The address of the client.
     pub address: Option<IpAddr>,
     /// The id of the call, which its response and its log lines carry.
@@ -28,7 +27,7 @@ pub struct Event {
     /// The number of the event. A reader that has seen one never sees a smaller one later.
     pub number: i64,
     pub at: Time,
-    /// The id of the user, or [`ENGINE`].
+    /// The id of the user, or of the organization whose legacy S3 key was used, or [`ENGINE`].
     pub actor: String,
     /// The id of the object.
     pub object: String,
@@ -76,7 +75,7 @@ pub fn after(tx: &mut Tx<'_>, number: i64, limit: u32) -> Result<Vec<Event>> {
             verb: row.text()?,
             scope: row.text()?,
             detail: serde_json::from_str(&row.text()?).map_err(|error| Error::Corrupt(error.to_string()))?,
-            origin: Origin { key: row.maybe_id()?, address: read_address(row)?, call: row.maybe_text()? },
+            origin: Origin { key: row.maybe_text()?, address: read_address(row)?, call: row.maybe_text()? },
         })
     })
 }

@@ -143,12 +143,10 @@ impl RegistryDefinition {
 fn check_host(key: &str, host: &str) -> Result<()> {
     let (name, port) = host.split_once(':').unwrap_or((host, "443"));
     let is_name = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-'));
-    match is_name && port.parse::<u16>().is_ok() {
-        true => Ok(()),
-        false => Err(Failure(format!(
-            "{key}: '{host}' must be the name of a registry, such as docker.io or registry.example:5000"
-        ))),
+    if is_name && port.parse::<u16>().is_ok() {
+        return Ok(());
     }
+    Err(Failure(format!("{key}: '{host}' must be the name of a registry, such as docker.io or registry.example:5000")))
 }
 
 /// Reads the logins in a file that `docker login` or `podman login` wrote.

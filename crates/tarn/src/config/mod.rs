@@ -11,8 +11,7 @@ mod network;
 mod object_storage;
 mod options;
 mod organization;
-mod public_s3;
-mod public_ssh;
+mod public;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -35,8 +34,7 @@ use organization::Organization;
 
 pub(crate) use object_storage::S3Listen;
 pub(crate) use options::{DataOptions, DriverName, LogFormat, ServeOptions};
-pub(crate) use public_s3::PublicS3;
-pub(crate) use public_ssh::PublicSsh;
+pub(crate) use public::{PublicS3, PublicSsh};
 
 /// A process that still uses a volume after ten minutes will not stop by itself.
 const MAX_GRACE_SECONDS: u64 = 600;

@@ -7,8 +7,7 @@ use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 
 use super::object_storage::S3Listen;
-use super::public_s3::PublicS3;
-use super::public_ssh::PublicSsh;
+use super::public::{PublicS3, PublicSsh};
 
 /// The options that locate the data.
 #[derive(Args, Clone, Debug, Default)]

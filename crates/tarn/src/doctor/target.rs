@@ -10,7 +10,8 @@ use tarn_store::{Store, installation};
 use super::probes::engine_state::{self, EngineState};
 use crate::config::{Config, DriverName};
 use crate::environment::{RandomIds, SystemClock};
-use crate::serve::{driver, listeners};
+use crate::serve::listeners;
+use crate::serve::startup::driver;
 
 /// The directory for runtime files of instances.
 pub(super) const RUN: &str = "/run/tarn";

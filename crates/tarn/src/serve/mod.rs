@@ -1,23 +1,10 @@
 //! `tarn serve`: builds the engine from its parts and runs it until a signal arrives. Start reading at [`run_engine`].
 
-pub(crate) mod check;
-mod descriptors;
-pub(crate) mod driver;
-mod guest;
-pub(crate) mod host_binding;
 mod last_backup;
 pub(crate) mod listeners;
-mod logging;
-mod memory;
-mod metrics;
-mod notify;
-mod object_storage;
-mod opening;
-mod plain_http;
 mod process;
 mod reconciler_loops;
-pub(crate) mod tls;
-mod waiting;
+pub(crate) mod startup;
 mod work;
 
 use std::future::Future;
@@ -38,8 +25,10 @@ use crate::config::{Config, DriverName};
 use crate::data;
 use crate::environment::RandomIds;
 use crate::failure::{Failure, Result};
-use listeners::Listeners;
-use opening::Opened;
+use listeners::{Listeners, metrics, object_storage};
+use process::{descriptors, logging, memory, notify};
+use startup::opening::{self, Opened};
+use startup::{host_binding, plain_http, waiting};
 use work::Workers;
 
 /// How long calls and steps in progress may take after a signal.
@@ -57,7 +46,7 @@ pub(crate) async fn run_engine(config: Config) -> Result<()> {
     process::keep_memory_private();
     // From here on a signal leads to an orderly shutdown, which has a limited time.
     let mut signalled = pin!(stop_signals()?);
-    process::end_after_signal()?;
+    process::end_after_signal(process::LAST_MOMENT)?;
     notify::start_watchdog();
     notify::status("starting");
     plain_http::check_new_installation(&config)?;
@@ -73,7 +62,8 @@ pub(crate) async fn run_engine(config: Config) -> Result<()> {
     let opened = waiting::open_when_possible(&config, &listeners, lock, signalled.as_mut()).await?;
     let Some(Opened { control, clock_watch, bound, lock: _lock }) = opened else { return Ok(()) };
 
-    let limits = Limits { per_second: config.rate_limit.per_second, burst: config.rate_limit.burst };
+    let (per_second, burst) = (config.rate_limit.per_second, config.rate_limit.burst);
+    let limits = Limits { per_second, burst, ..Limits::default() };
     let front = Front { public_url: config.public_url.clone(), tls: listeners.tls.is_some() };
     let app = App::new(control.clone(), limits, front, Arc::new(RandomIds));
     let mut workers = Workers::start(&config, &control, clock_watch, app.clone(), &stopped).await?;
@@ -96,7 +86,7 @@ pub(crate) async fn run_engine(config: Config) -> Result<()> {
     }
     print_welcome(&config, &api, s3.as_ref());
     let objects = control.objects().clone();
-    let s3_router = object_storage::s3_router(&config, objects.clone());
+    let s3_router = object_storage::s3_router(&config, &control);
     let [api_listening, s3_listening] = listening;
     let s3_stop = wait_until_stopped(stopped.clone());
     let mut s3 = tokio::spawn(object_storage::serve_s3(s3, s3_router, s3_listening, s3_stop, DRAIN_TIMEOUT));

@@ -12,8 +12,9 @@ use tarn_store::Database;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
-use super::waiting::{PAUSE, announce, reason_to_wait};
-use super::{DRAIN_TIMEOUT, notify, reconciler_loops, wait_until_stopped};
+use super::process::notify;
+use super::startup::waiting::{PAUSE, announce, reason_to_wait};
+use super::{DRAIN_TIMEOUT, reconciler_loops, wait_until_stopped};
 use crate::config::Config;
 use crate::data::reserve;
 use crate::failure::{Failure, Result, StartFailure, StartResult};

@@ -131,13 +131,13 @@ impl NodeFollower {
         state: &mut StreamState,
     ) -> Option<StreamEnd> {
         let signal = *self.signal.borrow_and_update();
-        let message = match signal.done {
-            true => ToJob::Done,
-            false if signal.acknowledged > state.acknowledged => {
-                state.acknowledged = signal.acknowledged;
-                ToJob::Acknowledged { offset: signal.acknowledged }
-            }
-            false => return None,
+        let message = if signal.done {
+            ToJob::Done
+        } else if signal.acknowledged > state.acknowledged {
+            state.acknowledged = signal.acknowledged;
+            ToJob::Acknowledged { offset: signal.acknowledged }
+        } else {
+            return None;
         };
         match tokio::time::timeout(WRITE_TIMEOUT, writer.message(&message)).await {
             Ok(Ok(())) => signal.done.then_some(StreamEnd::Done),

@@ -111,7 +111,8 @@ impl RunningAttempt<'_> {
             tokio::select! {
                 written = async { writing.as_mut().expect("guarded by is_some").await }, if writing.is_some() => {
                     writing = None;
-                    self.finish_write(written?);
+                    let (piece, job) = written?;
+                    self.finish_write(piece, job);
                 }
                 Some((at, event)) = events.recv(), if has_room => self.handle_event(at, event).await,
                 () = tokio::time::sleep_until(due.unwrap_or(reload_at)), if due.is_some() => {
@@ -151,7 +152,7 @@ impl RunningAttempt<'_> {
         }))
     }
 
-    fn finish_write(&mut self, (piece, job): (LogPiece, Option<Job>)) {
+    fn finish_write(&mut self, piece: LogPiece, job: Option<Job>) {
         self.leased.record_written(piece);
         self.followers.acknowledge_output(self.leased);
         if let Some(job) = job {

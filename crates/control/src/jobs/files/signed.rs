@@ -63,7 +63,8 @@ pub fn sign(control: &Control, caller: &Caller, grant: Grant, job: &JobId, subje
     let expires = control.clock().now().after(grant.lifetime(&control.settings().jobs));
     let expires = Time::from_micros(expires.as_micros() / 1_000_000 * 1_000_000);
     let (user, key) = (caller.user.id.clone(), caller.key.clone());
-    let mac = url_mac(control, grant, job, subject, (expires, &user, &key)).to_hex().to_string();
+    let terms = Terms { grant, job, subject, expires, user: &user, key: &key };
+    let mac = terms.mac(control).to_hex().to_string();
     Signature { expires, user, key, mac }
 }
 
@@ -78,7 +79,8 @@ pub async fn verify(
 ) -> Result<Caller> {
     let Signature { expires, user, key, mac } = signature;
     let given = blake3::Hash::from_hex(mac).map_err(|_| invalid_url())?;
-    if given != url_mac(control, grant, job, subject, (*expires, user, key)) || control.clock().now() >= *expires {
+    let terms = Terms { grant, job, subject, expires: *expires, user, key };
+    if given != terms.mac(control) || control.clock().now() >= *expires {
         return Err(invalid_url());
     }
     let read = control.store().read(|tx| -> Result<Caller> {
@@ -117,25 +119,31 @@ pub(crate) fn revoked_url() -> Error {
     Error::new(Kind::Forbidden, "url_revoked", message)
 }
 
-fn url_mac(
-    control: &Control,
+/// What the signature of a URL covers.
+struct Terms<'a> {
     grant: Grant,
-    job: &JobId,
-    subject: &str,
-    (expires, user, key): (Time, &UserId, &ApiKeyId),
-) -> blake3::Hash {
-    let mut hasher = blake3::Hasher::new_keyed(&control.secrets().job_url_key());
-    for part in [
-        grant.name().as_bytes(),
-        job.as_str().as_bytes(),
-        &expires.as_micros().to_le_bytes(),
-        subject.as_bytes(),
-        user.as_str().as_bytes(),
-        key.as_str().as_bytes(),
-    ] {
-        // The length prefix separates adjacent parts.
-        hasher.update(&(part.len() as u64).to_le_bytes());
-        hasher.update(part);
+    job: &'a JobId,
+    subject: &'a str,
+    expires: Time,
+    user: &'a UserId,
+    key: &'a ApiKeyId,
+}
+
+impl Terms<'_> {
+    fn mac(&self, control: &Control) -> blake3::Hash {
+        let mut hasher = blake3::Hasher::new_keyed(&control.secrets().job_url_key());
+        for part in [
+            self.grant.name().as_bytes(),
+            self.job.as_str().as_bytes(),
+            &self.expires.as_micros().to_le_bytes(),
+            self.subject.as_bytes(),
+            self.user.as_str().as_bytes(),
+            self.key.as_str().as_bytes(),
+        ] {
+            // The length prefix separates adjacent parts.
+            hasher.update(&(part.len() as u64).to_le_bytes());
+            hasher.update(part);
+        }
+        hasher.finalize()
     }
-    hasher.finalize()
 }

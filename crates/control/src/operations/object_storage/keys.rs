@@ -218,13 +218,13 @@ fn missing_key(tx: &mut Tx<'_>, caller: &Caller, id: &str) -> Result<Error> {
         _ => None,
     };
     let is_legacy = account.and_then(|account| account.legacy_key).is_some_and(|key| key == id);
-    Ok(match is_legacy {
-        true => Error::conflict(
-            "legacy_key",
-            "this is the legacy key of your organization; end it with POST /object-storage/keys/retire-legacy",
-        ),
-        false => Error::not_found("S3 key", id),
-    })
+    if is_legacy {
+        let message =
+            "this is the legacy key of your organization; end it with POST /object-storage/keys/retire-legacy";
+        Ok(Error::conflict("legacy_key", message))
+    } else {
+        Ok(Error::not_found("S3 key", id))
+    }
 }
 
 fn record_new_key(tx: &mut Tx<'_>, caller: &Caller, key: &S3Key) -> Result<()> {

@@ -51,7 +51,7 @@ async fn events_carry_the_origin_of_the_call(
     storage::create(&world.control, &caller, NewVolume { size_gb: 10, ..Default::default() }).await.unwrap();
     let event = world.events("storage.create").await.remove(0);
     assert_eq!(event.origin, caller.origin());
-    assert_eq!((event.origin.key, event.origin.address), (Some(caller.key), address));
+    assert_eq!((event.origin.key, event.origin.address), (Some(caller.key.to_string()), address));
     // The engine's own work has no origin.
     world.settle().await;
     let ready = world.events("storage.ready").await;

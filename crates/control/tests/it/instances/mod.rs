@@ -2,6 +2,7 @@
 
 mod dead_instances;
 mod images;
+mod reboot_deadlines;
 mod reboots;
 mod restarts;
 mod restored;

@@ -1,7 +1,9 @@
-//! Jobs from the call that creates them to their removal, on guests that simulate commands. `support` has the guests.
+//! Jobs from the call that creates them to their removal, on guests that simulate commands. `guests` are the guests.
 
 mod after_end;
 mod attempts;
+mod clusters;
+mod guests;
 mod logs;
 pub(crate) mod operations;
 mod outputs;

@@ -27,10 +27,12 @@ pub fn cgroups() -> Vec<Finding> {
         let todo = "mount them: mount -t cgroup2 none /sys/fs/cgroup";
         return vec![Finding::failure("cgroups.version", "no control groups are mounted", todo)];
     }
-    let (version, usable) = match is_second {
-        true => ("version 2", read_setting(root.join("cgroup.controllers")).split(' ').map(str::to_owned).collect()),
-        false if names.contains("unified") => ("version 1, with version 2 for systemd only", names),
-        false => ("version 1", names),
+    let (version, usable) = if is_second {
+        ("version 2", read_setting(root.join("cgroup.controllers")).split(' ').map(str::to_owned).collect())
+    } else if names.contains("unified") {
+        ("version 1, with version 2 for systemd only", names)
+    } else {
+        ("version 1", names)
     };
     let mut findings = vec![check_version(root, is_second, version)];
     findings.push(check_controllers(&usable, is_second));
@@ -58,23 +60,26 @@ fn check_controllers(usable: &BTreeSet<String>, is_second: bool) -> Finding {
     const CHECK: &str = "cgroups.controllers";
     let devices = if is_second { None } else { Some("devices") };
     let missing: Vec<&str> = NEEDED.into_iter().chain(devices).filter(|name| !usable.contains(*name)).collect();
-    match missing.is_empty() {
-        true if is_second => Finding::ok(
+    if !missing.is_empty() {
+        let todo = if is_second {
+            "they may be held by hierarchies of version 1, or switched off by cgroup_disable= on the kernel's command line"
+        } else {
+            "mount them below /sys/fs/cgroup, or boot with systemd.unified_cgroup_hierarchy=1"
+        };
+        let missing = missing.join(", ");
+        Finding::failure(
+            CHECK,
+            format!("these cannot be limited, because their controllers are missing: {missing}"),
+            todo,
+        )
+    } else if is_second {
+        Finding::ok(
             CHECK,
             "processors, memory and processes can be limited; devices have no rules in this version, and are \
              isolated by mounts",
-        ),
-        true => Finding::ok(CHECK, "processors, memory, processes and devices can be limited"),
-        false => Finding::failure(
-            CHECK,
-            format!("these cannot be limited, because their controllers are missing: {}", missing.join(", ")),
-            if is_second {
-                "they may be held by hierarchies of version 1, or switched off by cgroup_disable= on the kernel's \
-                     command line"
-            } else {
-                "mount them below /sys/fs/cgroup, or boot with systemd.unified_cgroup_hierarchy=1"
-            },
-        ),
+        )
+    } else {
+        Finding::ok(CHECK, "processors, memory, processes and devices can be limited")
     }
 }
 

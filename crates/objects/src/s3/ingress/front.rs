@@ -1,6 +1,7 @@
 //! The HTTP service in front of s3s. It refuses requests that s3s would accept wrongly, and gives every response a
 //! request id.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -16,12 +17,20 @@ use crate::s3::ingress::browsers::{ScriptCall, answer_preflight};
 use crate::s3::ingress::chunks::SplitChunks;
 use crate::s3::ingress::domains::Domains;
 use crate::s3::ingress::drain::DrainedBody;
-use crate::s3::ingress::open_calls::{CallKey, key_ended, watch_response};
-use crate::s3::ingress::responses::{add_request_id, is_unparsed_xml, unquote_etag};
+use crate::s3::ingress::open_calls::{Call, key_ended, watch_response};
+use crate::s3::ingress::responses::{add_request_id, is_unparsed_xml, unquote_etag, why_key_refused};
 use crate::s3::ingress::signing::ChunkKeys;
 use crate::s3::ingress::{access, signing};
 use crate::s3::service::MAX_XML_BYTES;
 use crate::s3::shared::body;
+use crate::s3::shared::errors::unknown_key;
+
+/// The address of the client of a call, as an extension that the server adds to the request.
+#[derive(Clone, Copy, Debug)]
+pub struct ClientAddress(pub IpAddr);
+
+/// Is told about every call whose key or signature is refused: why, and the address of the client if it is known.
+pub type OnRefusal = Arc<dyn Fn(&'static str, Option<IpAddr>) + Send + Sync>;
 
 /// S3 as a service for any HTTP server. Clones share everything.
 #[derive(Clone)]
@@ -29,22 +38,23 @@ pub struct Service {
     inner: S3Service,
     objects: Objects,
     domains: Arc<Domains>,
+    on_refusal: OnRefusal,
 }
 
 impl Service {
-    pub(in crate::s3) fn new(inner: S3Service, objects: Objects, domains: Arc<Domains>) -> Self {
-        Service { inner, objects, domains }
+    pub(in crate::s3) fn new(inner: S3Service, objects: Objects, domains: Arc<Domains>, on_refusal: OnRefusal) -> Self {
+        Service { inner, objects, domains, on_refusal }
     }
 
     /// Passes a request to s3s, unless its key stops working meanwhile.
-    async fn call_s3s(&self, request: http::Request<Body>, key: &CallKey) -> Result<HttpResponse, HttpError> {
-        let response = access::CALLER.scope(key.clone(), self.inner.call(request));
+    async fn call_s3s(&self, request: http::Request<Body>, call: &Arc<Call>) -> Result<HttpResponse, HttpError> {
+        let response = access::CALL.scope(call.clone(), self.inner.call(request));
         let response = tokio::select! {
             biased;
             response = response => response?,
-            () = key_ended(self.objects.clone(), key.clone()) => error_response(access::unknown_key())?,
+            () = key_ended(self.objects.clone(), call.clone()) => error_response(unknown_key())?,
         };
-        Ok(watch_response(response, self.objects.clone(), key.clone()))
+        Ok(watch_response(response, self.objects.clone(), call.clone()))
     }
 }
 
@@ -76,7 +86,8 @@ where
     }
 
     fn call(&mut self, request: http::Request<B>) -> Self::Future {
-        let request_id = format!("{:016X}", self.objects.ids().bits());
+        let address = request.extensions().get::<ClientAddress>().map(|client| client.0);
+        let call = Arc::new(Call::new(format!("{:016X}", self.objects.ids().bits()), address));
         let resource = request.uri().path().to_owned();
         let expects_continue = request.headers().contains_key(EXPECT);
         let (mut parts, body) = request.into_parts();
@@ -90,7 +101,7 @@ where
         let body = DrainedBody::new(body, expects_continue);
         let service = self.clone();
         Box::pin(async move {
-            let (objects, key) = (&service.objects, CallKey::default());
+            let objects = &service.objects;
             let script = ScriptCall::of(&parts, &service.domains);
             let response = match refusal {
                 Some(refusal) => error_response(refusal)?,
@@ -100,20 +111,25 @@ where
                 None => match signing::resign(objects, &mut parts).await {
                     Ok(chunk_keys) => {
                         let body = encoded_body(&parts, body, chunk_keys);
-                        service.call_s3s(http::Request::from_parts(parts, body), &key).await?
+                        service.call_s3s(http::Request::from_parts(parts, body), &call).await?
                     }
                     Err(error) => error_response(error.into())?,
                 },
             };
-            let response = match size > 0 && is_unparsed_xml(&response) {
-                true if size > MAX_XML_BYTES as u64 => error_response(s3_error!(MaxMessageLengthExceeded))?,
-                true => error_response(body::sha256_mismatch())?,
-                false => response,
+            let response = if size == 0 || !is_unparsed_xml(&response) {
+                response
+            } else if size > MAX_XML_BYTES as u64 {
+                error_response(s3_error!(MaxMessageLengthExceeded))?
+            } else {
+                error_response(body::sha256_mismatch())?
             };
+            if let Some(reason) = why_key_refused(&response) {
+                (service.on_refusal)(reason, call.address);
+            }
             let response = if is_attributes { unquote_etag(response) } else { response };
-            let mut response = add_request_id(response, &request_id, &resource);
-            if let (Some(script), Some(signed)) = (script, key.get()) {
-                script.admit(objects, &signed.holder.org, &mut response).await;
+            let mut response = add_request_id(response, &call.id, &resource);
+            if let (Some(script), Some(caller)) = (script, call.caller.get()) {
+                script.admit(objects, caller.org(), &mut response).await;
             }
             if must_close && (has_empty_body || !response.status().is_success()) {
                 // The body of a refused call was not requested, and it is unknown whether the client sends it.

@@ -1,6 +1,7 @@
 //! Ends calls whose key stops working while they run: a client may send a body, or read a response, as slowly as it
 //! likes.
 
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
@@ -12,32 +13,46 @@ use http_body::{Body as _, Frame, SizeHint};
 use s3s::{Body, HttpResponse, StdError};
 use tarn_store::s3_keys::KeyHolder;
 
-use super::places::Place;
+use super::call_permits::CallPermit;
 use crate::Objects;
+use crate::caller::Caller;
 
 /// How often the key of a call that still runs is looked up again.
 const RECHECK_INTERVAL: Duration = Duration::from_secs(2);
 
-/// A response of this size or less is sent at once, and its call ends with it. It is not watched and needs no place.
+/// A response of this size or less is sent at once, and its call ends with it. It is not watched and needs no permit.
 const SMALL_RESPONSE: u64 = 64 << 10;
 
-/// The key that signed a call, and its holder.
-pub(in crate::s3) struct SignedBy {
-    pub(in crate::s3) access_key: String,
-    pub(in crate::s3) holder: KeyHolder,
+/// One call, and what becomes known of it.
+pub(in crate::s3) struct Call {
+    /// The id of the call, which its response has.
+    pub(in crate::s3) id: String,
+    /// The address of the client, if it is known.
+    pub(in crate::s3) address: Option<IpAddr>,
+    /// Whose key signed the call, once the key was found.
+    pub(in crate::s3) caller: OnceLock<Arc<Caller>>,
     /// Set once the signature is checked, and released with the call.
-    pub(in crate::s3) place: OnceLock<Place>,
+    pub(in crate::s3) permit: OnceLock<CallPermit>,
 }
 
-/// The key of one call, once its signature is checked.
-pub(in crate::s3) type CallKey = Arc<OnceLock<SignedBy>>;
+impl Call {
+    pub(in crate::s3) fn new(id: String, address: Option<IpAddr>) -> Self {
+        Call { id, address, caller: OnceLock::new(), permit: OnceLock::new() }
+    }
+
+    /// Notes whose key signed the call. Its signature is checked afterwards.
+    pub(in crate::s3) fn identify(&self, access_key: &str, holder: KeyHolder) {
+        let (access_key, address, call) = (access_key.to_owned(), self.address, self.id.clone());
+        self.caller.get_or_init(|| Arc::new(Caller { access_key, holder, address, call }));
+    }
+}
 
 /// Completes when the key of a call no longer works; never for a call without a key. A lookup that fails says nothing.
-pub(in crate::s3) async fn key_ended(objects: Objects, key: CallKey) {
+pub(in crate::s3) async fn key_ended(objects: Objects, call: Arc<Call>) {
     loop {
         tokio::time::sleep(RECHECK_INTERVAL).await;
-        if let Some(signed) = key.get()
-            && matches!(objects.holder_of(&signed.access_key).await, Ok(None))
+        if let Some(caller) = call.caller.get()
+            && matches!(objects.holder_of(&caller.access_key).await, Ok(None))
         {
             return;
         }
@@ -45,11 +60,11 @@ pub(in crate::s3) async fn key_ended(objects: Objects, key: CallKey) {
 }
 
 /// Cuts a large response off when the key of its call no longer works.
-pub(in crate::s3) fn watch_response(response: HttpResponse, objects: Objects, key: CallKey) -> HttpResponse {
+pub(in crate::s3) fn watch_response(response: HttpResponse, objects: Objects, call: Arc<Call>) -> HttpResponse {
     if response.body().size_hint().upper().is_some_and(|size| size <= SMALL_RESPONSE) {
         return response;
     }
-    response.map(|body| Body::http_body_unsync(WatchedBody { body, ended: Box::pin(key_ended(objects, key)) }))
+    response.map(|body| Body::http_body_unsync(WatchedBody { body, ended: Box::pin(key_ended(objects, call)) }))
 }
 
 struct WatchedBody {

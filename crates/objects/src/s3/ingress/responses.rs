@@ -8,6 +8,21 @@ use tarn_model::buckets::BadBucketName;
 use crate::s3::REGION;
 use crate::s3::shared::errors::UNMET_CONDITION;
 
+/// The errors of a key that does not work, and of a signature that is not that of the key, with what the event log
+/// calls them.
+const REFUSED_KEYS: [(&[u8], &str); 2] =
+    [(b"<Code>InvalidAccessKeyId<", "invalid_key"), (b"<Code>SignatureDoesNotMatch<", "invalid_signature")];
+
+/// Returns why the key of a call was refused, if it was.
+pub(in crate::s3) fn why_key_refused(response: &HttpResponse) -> Option<&'static str> {
+    if response.status() != StatusCode::FORBIDDEN {
+        return None;
+    }
+    let body = response.body().bytes()?;
+    let says = |code: &[u8]| body.windows(code.len()).any(|window| window == code);
+    REFUSED_KEYS.iter().find(|(code, _)| says(code)).map(|(_, reason)| *reason)
+}
+
 /// Returns whether s3s could not parse the XML of a request. It reports that as an internal error without a message,
 /// while our errors have one.
 pub(in crate::s3) fn is_unparsed_xml(response: &HttpResponse) -> bool {

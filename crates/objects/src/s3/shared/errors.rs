@@ -16,6 +16,7 @@ pub(in crate::s3) const UNMET_CONDITION: HeaderName = HeaderName::from_static("t
 impl From<Error> for S3Error {
     fn from(error: Error) -> Self {
         match error {
+            Error::KeyEnded => unknown_key(),
             Error::NotEnabled | Error::Closing => s3_error!(InvalidAccessKeyId, "{error}."),
             Error::HoldsObjects(_) | Error::BucketNotEmpty => {
                 s3_error!(BucketNotEmpty, "Delete the objects of the bucket, and all their versions, first.")
@@ -94,6 +95,14 @@ impl From<Error> for S3Error {
             }
         }
     }
+}
+
+/// The refusal of a key that does not exist, or no longer works.
+pub(in crate::s3) fn unknown_key() -> S3Error {
+    s3_error!(
+        InvalidAccessKeyId,
+        "The AWS Access Key Id you provided does not exist in our records. Ask for the current credentials."
+    )
 }
 
 /// Returns the error for a condition that does not hold, with the name of its header. Clients tell by that name why a

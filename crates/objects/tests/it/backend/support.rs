@@ -1,7 +1,7 @@
 //! Object storage with an account and a bucket in it.
 
 use std::ops::Deref;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use futures::StreamExt;
@@ -63,6 +63,23 @@ pub(crate) fn user(ids: &dyn Ids, org: &OrgId) -> User {
     User { id, email, org: Some(org.clone()), org_admin: false, engine_admin: false, disabled: false, created }
 }
 
+/// Waits until an object storage has this many data files: removals end a moment after the call.
+pub(crate) async fn has_files(directory: &Path, wanted: usize) {
+    for _ in 0..6000 {
+        if count_files(directory) == wanted {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    panic!("there are {} files, not {wanted}", count_files(directory));
+}
+
+/// Returns the number of data files in the directory of an object storage.
+fn count_files(directory: &Path) -> usize {
+    let shards = std::fs::read_dir(directory).unwrap();
+    shards.map(|shard| std::fs::read_dir(shard.unwrap().path()).unwrap().count()).sum()
+}
+
 impl World {
     /// The holder of a legacy key of the account.
     pub(crate) fn holder(&self) -> KeyHolder {
@@ -110,18 +127,11 @@ impl World {
 
     /// Returns the number of data files.
     pub(crate) fn files(&self) -> usize {
-        let shards = std::fs::read_dir(&self.directory).unwrap();
-        shards.map(|shard| std::fs::read_dir(shard.unwrap().path()).unwrap().count()).sum()
+        count_files(&self.directory)
     }
 
-    /// Waits until there are this many data files: removals end a moment after the call.
+    /// Waits until there are this many data files.
     pub(crate) async fn has_files(&self, wanted: usize) {
-        for _ in 0..6000 {
-            if self.files() == wanted {
-                return;
-            }
-            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-        }
-        panic!("there are {} files, not {wanted}", self.files());
+        has_files(&self.directory, wanted).await;
     }
 }

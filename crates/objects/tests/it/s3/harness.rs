@@ -1,13 +1,18 @@
 //! A service on a fresh database and a temporary directory, and calls to it.
 
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http::{HeaderMap, Request};
+use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use tarn_model::ids::OrgId;
 use tarn_model::users::User;
 use tarn_objects::accounts;
 use tarn_objects::keys::{self, Credentials};
-use tarn_objects::s3::{Service, service};
+use tarn_objects::s3::{ClientAddress, Service, service};
 use tarn_objects::{Objects, Result, Settings};
 use tarn_store::testing::{DatabaseKind, World};
 use tarn_store::{Tx, users};
@@ -18,12 +23,15 @@ use crate::s3::signer::{Signer, escape, names};
 
 /// Object storage with one organization that uses it.
 pub(crate) struct Harness {
-    base: World,
+    pub(crate) base: World,
     pub(crate) objects: Objects,
+    pub(crate) directory: PathBuf,
     pub(crate) credentials: Credentials,
     /// Whose the credentials are.
     pub(crate) user: User,
     pub(crate) service: Service,
+    /// What was refused, and from where.
+    pub(crate) refused: Arc<Mutex<Vec<(&'static str, Option<IpAddr>)>>>,
 }
 
 /// The host of a call without another one.
@@ -37,10 +45,13 @@ impl Harness {
 
     pub(crate) async fn with(database: DatabaseKind, settings: Settings) -> Option<Self> {
         let base = World::open(database).await?;
-        let (objects, _) = open(&base, settings);
-        let service = service(objects.clone(), vec!["s3.example.org".to_owned()]);
+        let (objects, directory) = open(&base, settings);
+        let refused = Arc::new(Mutex::new(Vec::new()));
+        let counted = refused.clone();
+        let on_refusal = Arc::new(move |reason, address| counted.lock().push((reason, address)));
+        let service = service(objects.clone(), vec!["s3.example.org".to_owned()], on_refusal);
         let (credentials, user) = enable(&base, &objects, "o-000000000001").await;
-        Some(Harness { base, objects, credentials, user, service })
+        Some(Harness { base, objects, directory, credentials, user, service, refused })
     }
 
     /// Returns the credentials of another organization.
@@ -72,6 +83,7 @@ impl Harness {
             query: query.to_owned(),
             headers: vec![("host".to_owned(), HOST.to_owned())],
             body: Vec::new(),
+            from: None,
         }
     }
 
@@ -116,6 +128,8 @@ pub(crate) struct Call {
     pub(crate) query: String,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Vec<u8>,
+    /// The address of the client, if the server knows it.
+    pub(crate) from: Option<IpAddr>,
 }
 
 impl Call {
@@ -244,6 +258,9 @@ impl Call {
         let mut request = Request::builder().method(self.method.as_str()).uri(format!("{}{query}", self.path));
         for (name, value) in &self.headers {
             request = request.header(name, value);
+        }
+        if let Some(address) = self.from {
+            request = request.extension(ClientAddress(address));
         }
         self.service.call(request.body(body).unwrap()).await.map_err(s3s::StdError::from).unwrap()
     }

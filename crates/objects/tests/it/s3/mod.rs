@@ -2,6 +2,7 @@
 
 mod authorization;
 mod buckets;
+mod call_limits;
 mod conditions;
 mod copies;
 mod harness;
@@ -12,7 +13,9 @@ mod objects;
 mod old_urls;
 mod operations;
 mod reading;
+mod refusals;
 mod regions;
+mod revocation;
 mod s3s_behaviour;
 mod settings;
 mod signer;

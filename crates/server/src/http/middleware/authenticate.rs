@@ -12,11 +12,10 @@ use axum::response::Response;
 use tarn_base::fair_share::GroupedUsedUp;
 use tarn_control::Caller;
 
-use crate::App;
-use crate::app::{ORGANIZATION_CONNECTIONS, USER_CONNECTIONS};
 use crate::http::middleware::observe::CallRecord;
 use crate::http::output::failure::Failure;
 use crate::serve::ConnectionOfCall;
+use crate::{App, Limits};
 
 /// Finds the user of the key and applies the rate limit.
 pub(crate) async fn authenticate(
@@ -47,14 +46,15 @@ pub(crate) fn count_connection(
     caller: &Caller,
 ) -> Result<(), Failure> {
     let Some(ConnectionOfCall(connection)) = connection else { return Ok(()) };
-    connection.assign_to(&caller.user.owner(), &app.shared.connections).map_err(too_many_connections)
+    let assigned = connection.assign_to(&caller.user.owner(), &app.shared.connections);
+    assigned.map_err(|used_up| too_many_connections(used_up, &app.shared.limits))
 }
 
-fn too_many_connections(used_up: GroupedUsedUp) -> Failure {
+fn too_many_connections(used_up: GroupedUsedUp, limits: &Limits) -> Failure {
     let (subject, limit) = match used_up {
-        GroupedUsedUp::Member => ("you have", USER_CONNECTIONS),
+        GroupedUsedUp::Member => ("you have", limits.user_connections),
         GroupedUsedUp::Group | GroupedUsedUp::Total => {
-            ("the users of your organization have", ORGANIZATION_CONNECTIONS)
+            ("the users of your organization have", limits.organization_connections)
         }
     };
     let message = format!("{subject} {limit} connections open, which is the limit; close some");

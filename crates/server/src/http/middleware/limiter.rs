@@ -48,7 +48,7 @@ mod tests {
     /// Each key has its own limit.
     #[test]
     fn keys_are_limited_separately() {
-        let limiter = Limiter::new(Limits { per_second: 1, burst: 2 });
+        let limiter = Limiter::new(Limits { per_second: 1, burst: 2, ..Limits::default() });
         let (one, other) = ("a-000000000001".parse().unwrap(), "a-000000000002".parse().unwrap());
         assert_eq!((limiter.take_token(&one), limiter.take_token(&one)), (Ok(()), Ok(())));
         assert_eq!(limiter.take_token(&one), Err(1));
@@ -57,7 +57,7 @@ mod tests {
 
     #[test]
     fn zero_rate_is_no_limit() {
-        let limiter = Limiter::new(Limits { per_second: 0, burst: 1 });
+        let limiter = Limiter::new(Limits { per_second: 0, burst: 1, ..Limits::default() });
         let key = "a-000000000001".parse().unwrap();
         assert!((0..1000).all(|_| limiter.take_token(&key).is_ok()));
     }

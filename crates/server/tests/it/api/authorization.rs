@@ -105,7 +105,7 @@ fn table(owned: &OwnedResources) -> BTreeMap<&'static str, OtherTenant> {
         ("object_storage_configure_rclone", Member("/object-storage/configure/rclone".into())),
         ("object_storage_usage", Member("/object-storage/usage".into())),
         ("object_storage_bucket_list", Member("/object-storage/bucket/list".into())),
-        ("object_storage_bucket_create", Member("/object-storage/bucket/create/his-own".into())),
+        ("object_storage_bucket_create", Member("/object-storage/bucket/create/their-own".into())),
         ("object_storage_bucket_delete", Member("/object-storage/bucket/delete/secret-bucket".into())),
         ("object_storage_disable", Member("/object-storage/disable?force=true".into())),
         ("ssh_command", forbidden(format!("/ssh/{instance}"))),
@@ -154,10 +154,11 @@ fn operations() -> Vec<(Method, String, String)> {
     for (path, methods) in document["paths"].as_object().unwrap() {
         for (method, operation) in methods.as_object().unwrap() {
             let id = operation["operationId"].as_str().unwrap().to_owned();
-            match operation["security"] == json!([]) {
+            if operation["security"] == json!([]) {
                 // Signatures are tried in `jobs`.
-                true => assert!(["healthz", "job_upload", "job_files", "job_output"].contains(&id.as_str()), "{id}"),
-                false => found.push((method.to_uppercase().parse().unwrap(), path.clone(), id)),
+                assert!(["healthz", "job_upload", "job_files", "job_output"].contains(&id.as_str()), "{id}");
+            } else {
+                found.push((method.to_uppercase().parse().unwrap(), path.clone(), id));
             }
         }
     }
@@ -236,7 +237,7 @@ async fn other_tenant_is_denied_everywhere(
             OtherTenant::Nothing(..) | OtherTenant::Member(..) => {
                 assert!(matches!(answer.status, 200 | 201 | 202 | 404), "{id} {answer:?}");
                 let text = answer.body.to_string();
-                let said = text.replace("'secret-bucket'", "what he typed");
+                let said = text.replace("'secret-bucket'", "what they typed");
                 for secret in [
                     "secret-",
                     &owned.cluster,
@@ -290,7 +291,7 @@ async fn name_of_other_tenant_is_unknown(
     }
     let body = json!({ "storage_id": mine, "cluster_ids": [owned.cluster] });
     let foreign = world.post(&stranger, "/storage/attach", body).await;
-    assert_eq!(foreign.refusal(), (403, "access_denied".to_owned()), "his volume, another's cluster");
+    assert_eq!(foreign.refusal(), (403, "access_denied".to_owned()), "their volume, another's cluster");
     let same_name = world
         .post(&stranger, "/cluster/create", json!({ "instance_type": "1xCPU", "tp_cluster_name": "secret-cluster" }))
         .await;

@@ -56,7 +56,7 @@ async fn get_with_body_is_refused() {
 /// Each key has its own rate limit.
 #[tokio::test(flavor = "multi_thread")]
 async fn rate_limit_is_per_key() {
-    let limits = Limits { per_second: 1, burst: 3 };
+    let limits = Limits { per_second: 1, burst: 3, ..Limits::default() };
     let world = World::with_limits(DatabaseKind::Sqlite, limits).await.unwrap();
     let other = world.user("ada@example.org", None).await;
     assert_eq!(world.get(&world.admin, "/me").await.status, 200);

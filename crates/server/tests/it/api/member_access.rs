@@ -11,7 +11,7 @@ use tarn_model::capacity::Inventory;
 use tarn_store::testing::set_legacy_key;
 
 use crate::jobs::lifecycle::CONFIG;
-use crate::support::harness::{Answer, Call, DatabaseKind, UNLIMITED, World, usual};
+use crate::support::harness::{Answer, Call, DatabaseKind, World, unlimited, usual};
 
 /// The members of one organization, by their keys.
 struct Members {
@@ -54,7 +54,7 @@ async fn organization(database: DatabaseKind, policy: Policy) -> Option<(World, 
         settings: Settings { access: policy, ..setup.settings },
         ..setup
     };
-    let world = World::on(tarn_store::testing::World::open(database).await?, UNLIMITED, setup).await;
+    let world = World::on(tarn_store::testing::World::open(database).await?, unlimited(), setup).await;
     let members = Members {
         ada: world.user("ada@example.org", Some("acme")).await,
         ben: world.user("ben@example.org", Some("acme")).await,

@@ -217,8 +217,8 @@ async fn excess_connections_wait() {
     }
     let asking = lab.ask("patience");
     tokio::pin!(asking);
-    assert!(tokio::time::timeout(Duration::from_millis(500), &mut asking).await.is_err(), "there is no slot for him");
+    assert!(tokio::time::timeout(Duration::from_millis(500), &mut asking).await.is_err(), "there is no slot for it");
     silent.truncate(100);
-    let said = tokio::time::timeout(DEADLINE, asking).await.expect("he waits no longer than he must");
+    let said = tokio::time::timeout(DEADLINE, asking).await.expect("it waits no longer than it must");
     assert_eq!(said.as_deref(), Some("patience?"));
 }

@@ -35,12 +35,14 @@ impl Deref for World {
 }
 
 /// Calls without a limit.
-pub(crate) const UNLIMITED: Limits = Limits { per_second: 0, burst: 0 };
+pub(crate) fn unlimited() -> Limits {
+    Limits { per_second: 0, ..Limits::default() }
+}
 
 impl World {
     /// A world without a limit on calls. `None` when there is no PostgreSQL to test on.
     pub(crate) async fn open(database: DatabaseKind) -> Option<World> {
-        World::with_limits(database, UNLIMITED).await
+        World::with_limits(database, unlimited()).await
     }
 
     /// A world with limits on calls.
@@ -51,7 +53,7 @@ impl World {
     /// A world on SQLite with another engine.
     pub(crate) async fn with_setup(setup: Setup) -> World {
         let store = tarn_store::testing::World::open(DatabaseKind::Sqlite).await.unwrap();
-        World::on(store, UNLIMITED, setup).await
+        World::on(store, unlimited(), setup).await
     }
 
     /// A world on a given store.

@@ -18,7 +18,7 @@ use crate::doctor::probes::certificate_validity::validity_of;
 use crate::doctor::probes::engine_state::EngineState;
 use crate::doctor::target::Target;
 use crate::environment::SystemClock;
-use crate::serve::tls;
+use crate::serve::listeners::tls;
 
 /// A certificate that expires sooner should have been renewed.
 const RENEWAL_DUE: Duration = Duration::from_secs(14 * 24 * 3600);

@@ -36,18 +36,20 @@ fn check_kernel_version(release: &str) -> Finding {
 
 fn check_overlay(filesystems: &str, has_modules: bool) -> Finding {
     const CHECK: &str = "kernel.overlay";
-    match filesystems.lines().any(|line| line.trim_start_matches("nodev").trim() == "overlay") {
-        true => Finding::ok(CHECK, "the overlay filesystem is available"),
-        false if has_modules => Finding::note(
+    if filesystems.lines().any(|line| line.trim_start_matches("nodev").trim() == "overlay") {
+        Finding::ok(CHECK, "the overlay filesystem is available")
+    } else if has_modules {
+        Finding::note(
             CHECK,
             "the overlay filesystem is not loaded; the first mount loads it, if the kernel has it as a module",
             "modprobe overlay",
-        ),
-        false => Finding::failure(
+        )
+    } else {
+        Finding::failure(
             CHECK,
             "the kernel does not support the overlay filesystem",
             "use a kernel with CONFIG_OVERLAY_FS: the root of every instance is one",
-        ),
+        )
     }
 }
 
@@ -99,16 +101,16 @@ fn check_xfs() -> Finding {
     } else {
         read_setting("/proc/filesystems").lines().any(|line| line.trim() == "xfs")
     };
-    match is_known {
-        true => Finding::ok(CHECK, "the filesystem XFS is available"),
-        false if !super::is_root() => {
-            Finding::skipped(CHECK, "XFS is not loaded, and only root may load it", super::AS_ROOT)
-        }
-        false => Finding::failure(
+    if is_known {
+        Finding::ok(CHECK, "the filesystem XFS is available")
+    } else if super::is_root() {
+        Finding::failure(
             CHECK,
             "the kernel does not support the filesystem XFS: there can be no volumes",
             "install the kernel's extra modules, or use a kernel with CONFIG_XFS_FS",
-        ),
+        )
+    } else {
+        Finding::skipped(CHECK, "XFS is not loaded, and only root may load it", super::AS_ROOT)
     }
 }
 

@@ -175,8 +175,7 @@ fn find_legacy_obstacle(saved: &str, ours: &str, uplink: &str) -> Option<Obstacl
         return None;
     }
     let chain = if has("DOCKER-USER") { "DOCKER-USER" } else { "FORWARD" };
-    let remedy =
-        iptables_remedy(chain, (ours, uplink), has("ufw-user-forward")).replace("iptables ", "iptables-legacy ");
+    let remedy = iptables_remedy(chain, ours, uplink, has("ufw-user-forward")).replace("iptables ", "iptables-legacy ");
     Some(Obstacle { place: "iptables-legacy filter FORWARD".into(), how: "its policy is drop", remedy })
 }
 

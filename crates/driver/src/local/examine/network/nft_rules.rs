@@ -145,7 +145,8 @@ fn remedy_command(ruleset: &Value, chain: &Chain<'_>, ours: &str, uplink: &str) 
     if *family == "ip" && *table == "filter" {
         return iptables_remedy(
             if has("DOCKER-USER") { "DOCKER-USER" } else { name },
-            (ours, uplink),
+            ours,
+            uplink,
             has("ufw-user-forward"),
         );
     }
@@ -159,7 +160,7 @@ fn remedy_command(ruleset: &Value, chain: &Chain<'_>, ours: &str, uplink: &str) 
 /// Returns the commands for iptables. Traffic between nodes of a cluster passes through here where bridged packets do,
 /// and is not tracked; our own rules isolate clusters. Only the path to other hosts is opened: what is accepted before
 /// Docker's own rules also reaches its containers and networks, which tenants must not.
-pub(super) fn iptables_remedy(chain: &str, (ours, uplink): (&str, &str), has_ufw: bool) -> String {
+pub(super) fn iptables_remedy(chain: &str, ours: &str, uplink: &str, has_ufw: bool) -> String {
     let rules = format!(
         "iptables -I {chain} -i '{ours}+' -o '{uplink}' -j ACCEPT && \
          iptables -I {chain} -i '{ours}+' -o '{ours}+' -j ACCEPT && \

@@ -21,7 +21,7 @@ use self::progress::Progress;
 use super::cache::stored_images::StoredImage;
 use super::cache::{Images, Pins};
 use super::registry::manifest::{self, ManifestContent};
-use super::registry::sources::Sources;
+use super::registry::sources::{Document, Sources};
 use crate::Error;
 use crate::local::local_host::{LocalHost, blocking};
 
@@ -116,25 +116,25 @@ async fn look_up_image<'a>(images: &'a Images, sources: &Sources, reference: &Re
     let asked = reference.digest().or(reference.tag()).unwrap_or("latest");
     let first = sources.fetch_document(&format!("manifests/{asked}")).await?;
     // The image of the tag may be stored already, and then nothing more has to be requested.
-    if let Some(found) = images.find_stored_image(&first.1) {
+    if let Some(found) = images.find_stored_image(&first.digest) {
         return Ok(Lookup::Stored(found));
     }
     let resolved = resolve_image(sources, first).await?;
     Ok(images.find_stored_image(&resolved.stored.digest).map_or(Lookup::Missing(resolved), Lookup::Stored))
 }
 
-/// Fetches the remaining documents of an image, given the first one and its digest.
-async fn resolve_image(sources: &Sources, (text, first): (Vec<u8>, String)) -> Result<ResolvedImage, Error> {
+/// Fetches the remaining documents of an image, given the first one.
+async fn resolve_image(sources: &Sources, first: Document) -> Result<ResolvedImage, Error> {
     let name = &sources.name;
-    let (found, digest, index) = match manifest::parse_manifest(name, &text)? {
+    let (found, digest, index) = match manifest::parse_manifest(name, &first.text)? {
         ManifestContent::Index(digest) => {
             if super::digest_hex(&digest).is_none() {
                 return Err(Error::Permanent(format!("{name} cannot be used: its index is invalid")));
             }
-            let (text, digest) = sources.fetch_document(&format!("manifests/{digest}")).await?;
-            (manifest::parse_manifest(name, &text)?, digest, Some(first))
+            let image = sources.fetch_document(&format!("manifests/{digest}")).await?;
+            (manifest::parse_manifest(name, &image.text)?, image.digest, Some(first.digest))
         }
-        here => (here, first, None),
+        here => (here, first.digest, None),
     };
     let ManifestContent::Image(config, descriptors) = found else {
         return Err(Error::Permanent(format!("{name} cannot be used: its index leads to another index")));
@@ -142,8 +142,8 @@ async fn resolve_image(sources: &Sources, (text, first): (Vec<u8>, String)) -> R
     if super::digest_hex(&config.digest).is_none() {
         return Err(Error::Permanent(format!("{name} cannot be used: its configuration has no SHA-256")));
     }
-    let (text, _) = sources.fetch_document(&format!("blobs/{}", config.digest)).await?;
-    let (image, archives) = manifest::parse_configuration(name, &text, descriptors.len())?;
+    let configuration = sources.fetch_document(&format!("blobs/{}", config.digest)).await?;
+    let (image, archives) = manifest::parse_configuration(name, &configuration.text, descriptors.len())?;
     let layer = |(descriptor, archive): (&manifest::Descriptor, String)| {
         let digest = super::digest_hex(&descriptor.digest).unwrap_or_default().to_owned();
         Layer { digest, archive, size: descriptor.size }

@@ -89,9 +89,11 @@ impl HttpClients {
     async fn check_name_for_proxy(&self, url: &Url) -> Result<(), NoClient> {
         let Ok(found) = lookup_host((url.host_str().unwrap_or_default(), 0)).await else { return Ok(()) };
         let mut found = found.peekable();
-        match found.peek().is_none() || found.all(|address| is_public(address.ip(), &self.rules.denied)) {
-            true => Ok(()),
-            false => Err(NoClient::NotPublic),
+        let is_unknown = found.peek().is_none();
+        if is_unknown || found.all(|address| is_public(address.ip(), &self.rules.denied)) {
+            Ok(())
+        } else {
+            Err(NoClient::NotPublic)
         }
     }
 }

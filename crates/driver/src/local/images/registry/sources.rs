@@ -52,6 +52,13 @@ struct Source {
     is_dropped: AtomicBool,
 }
 
+/// A document of a registry: a manifest, an index or a configuration.
+pub(in crate::local::images) struct Document {
+    pub(in crate::local::images) text: Vec<u8>,
+    /// The SHA-256 of the text, in hex.
+    pub(in crate::local::images) digest: String,
+}
+
 /// A response and its source.
 pub(in crate::local::images) struct SourceResponse {
     pub(in crate::local::images) response: Response,
@@ -75,8 +82,8 @@ impl Sources {
         Sources { all, repository, name, contributors: Mutex::default() }
     }
 
-    /// Fetches a document; also returns its digest, which is verified if the document was requested by digest.
-    pub(in crate::local::images) async fn fetch_document(&self, part: &str) -> Result<(Vec<u8>, String), Error> {
+    /// Fetches a document. Its digest is verified if the document was requested by digest.
+    pub(in crate::local::images) async fn fetch_document(&self, part: &str) -> Result<Document, Error> {
         let requested_digest = part.rsplit('/').next().and_then(images::digest_hex);
         let mut failures = 0;
         loop {
@@ -105,7 +112,7 @@ impl Sources {
             }
             return match requested_digest {
                 Some(requested_digest) if requested_digest != digest => Err(self.digest_mismatch()),
-                _ => Ok((text, digest)),
+                _ => Ok(Document { text, digest }),
             };
         }
     }

@@ -44,10 +44,11 @@ pub(in crate::local::network) async fn check_prefix_unused(
     identity: &Identity,
     prefix: Prefix,
 ) -> Result<(), Error> {
-    match foreign_addresses(netlink, identity).await?.iter().any(|(address, length)| prefix.overlaps(*address, *length))
-    {
-        true => Err(Error::Retry(format!("another interface of this host uses addresses of {prefix}"))),
-        false => Ok(()),
+    let foreign = foreign_addresses(netlink, identity).await?;
+    if foreign.iter().any(|(address, length)| prefix.overlaps(*address, *length)) {
+        Err(Error::Retry(format!("another interface of this host uses addresses of {prefix}")))
+    } else {
+        Ok(())
     }
 }
 

@@ -126,12 +126,11 @@ impl FromStr for Subnet {
         };
         let mask = u32::MAX.checked_shl(32 - u32::from(length)).unwrap_or(0);
         let start = Ipv4Addr::from(u32::from(address) & mask);
-        match start == address {
-            true => Ok(Subnet { start, length }),
+        if start == address {
+            Ok(Subnet { start, length })
+        } else {
             // Both the address and the network may have been meant.
-            false => {
-                Err(format!("'{text}' is not a network: write {start}/{length}, or {address} for the address alone"))
-            }
+            Err(format!("'{text}' is not a network: write {start}/{length}, or {address} for the address alone"))
         }
     }
 }

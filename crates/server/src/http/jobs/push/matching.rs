@@ -4,69 +4,17 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
-use tokio::time::Instant;
 
 use super::listing::Entry;
+use super::turns::Turn;
 
 /// How many names the listing prunes, and how long such a name may be.
 const MAX_PRUNED: (usize, usize) = (100, 100);
 
 /// How many directories are matched: each is compared with every pattern.
 const MAX_DIRECTORIES: usize = 1_000_000;
-
-/// How long the names of one push may be matched. The limits of a job file allow patterns that would take longer; usual
-/// ones need a few seconds for a million files.
-const MATCH_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// When a match has to stop. A blocking thread cannot be aborted, and the engine waits for it when it stops, so the
-/// thread checks this before each comparison.
-pub(super) struct MatchLimit {
-    deadline: Instant,
-    is_cancelled: Arc<AtomicBool>,
-}
-
-/// Cancels a match on drop: the push has ended, or the engine stops.
-pub(super) struct CancelOnDrop(Arc<AtomicBool>);
-
-impl MatchLimit {
-    /// Starts the time of a match, and returns what cancels it.
-    pub(super) fn start() -> (Self, CancelOnDrop) {
-        Self::start_with(MATCH_TIMEOUT)
-    }
-
-    fn start_with(timeout: Duration) -> (Self, CancelOnDrop) {
-        let is_cancelled = Arc::new(AtomicBool::new(false));
-        (
-            MatchLimit { deadline: Instant::now() + timeout, is_cancelled: is_cancelled.clone() },
-            CancelOnDrop(is_cancelled),
-        )
-    }
-
-    fn check(&self) -> Result<(), String> {
-        if self.is_cancelled.load(Ordering::Relaxed) {
-            return Err("the push ended before its files were selected".to_owned());
-        }
-        if Instant::now() < self.deadline {
-            return Ok(());
-        }
-        let seconds = MATCH_TIMEOUT.as_secs();
-        Err(format!(
-            "the names of the files were not compared with `ignore` within {seconds} seconds; write fewer or simpler \
-             patterns, or push a smaller directory"
-        ))
-    }
-}
-
-impl Drop for CancelOnDrop {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
 
 /// The patterns of a job.
 pub(super) struct Patterns(Gitignore);
@@ -86,11 +34,11 @@ impl Patterns {
     pub(super) fn select_files<'a>(
         &self,
         entries: impl Iterator<Item = Entry<'a>>,
-        limit: &MatchLimit,
+        turn: &mut Turn,
     ) -> Result<Vec<Entry<'a>>, String> {
         let (mut kept, mut previous) = (Vec::new(), PreviousEntry::default());
         for entry in entries {
-            if !self.is_ignored(entry, &mut previous, limit)? {
+            if !self.is_ignored(entry, &mut previous, turn)? {
                 kept.push(entry);
             }
             if previous.directories > MAX_DIRECTORIES {
@@ -108,7 +56,7 @@ impl Patterns {
         &self,
         entry: Entry<'a>,
         previous: &mut PreviousEntry<'a>,
-        limit: &MatchLimit,
+        turn: &mut Turn,
     ) -> Result<bool, String> {
         let name = entry.name;
         let common = name.iter().zip(previous.name).take_while(|(here, there)| here == there).count();
@@ -120,13 +68,13 @@ impl Patterns {
         *previous = PreviousEntry { kept: name.len(), ignored_at: None, ..*previous };
         for slash in (known..name.len()).filter(|at| name[*at] == b'/' && *at > 0) {
             previous.directories += 1;
-            limit.check()?;
+            turn.check()?;
             if self.matches(&name[..slash], true) {
                 *previous = PreviousEntry { kept: slash, ignored_at: Some(slash), ..*previous };
                 return Ok(true);
             }
         }
-        limit.check()?;
+        turn.check()?;
         Ok(self.matches(name, entry.is_directory))
     }
 
@@ -160,11 +108,14 @@ pub(super) fn prunable_names(lines: &[String]) -> Vec<&str> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::http::jobs::push::turns::MATCH_TIMEOUT;
 
     fn select<'a>(patterns: &Patterns, entries: impl Iterator<Item = Entry<'a>>) -> Result<Vec<Entry<'a>>, String> {
-        let (limit, _cancel) = MatchLimit::start();
-        patterns.select_files(entries, &limit)
+        let (mut turn, _cancel) = Turn::alone(MATCH_TIMEOUT);
+        patterns.select_files(entries, &mut turn)
     }
 
     fn kept<'a>(patterns: &[&str], names: &[&'a str]) -> Vec<&'a str> {
@@ -221,13 +172,13 @@ mod tests {
     #[test]
     fn match_ends_early() {
         let patterns = Patterns::new(&["never*".to_owned()]).unwrap();
-        let result = |limit: &MatchLimit| patterns.select_files([entry(b"a/b")].into_iter(), limit);
-        let (limit, cancel) = MatchLimit::start();
-        assert_eq!(result(&limit).unwrap().len(), 1);
+        let result = |turn: &mut Turn| patterns.select_files([entry(b"a/b")].into_iter(), turn);
+        let (mut turn, cancel) = Turn::alone(MATCH_TIMEOUT);
+        assert_eq!(result(&mut turn).unwrap().len(), 1);
         drop(cancel);
-        assert!(result(&limit).unwrap_err().contains("the push ended"));
-        let (limit, _cancel) = MatchLimit::start_with(Duration::ZERO);
-        assert!(result(&limit).unwrap_err().contains("simpler patterns"));
+        assert!(result(&mut turn).unwrap_err().contains("the push ended"));
+        let (mut turn, _cancel) = Turn::alone(Duration::ZERO);
+        assert!(result(&mut turn).unwrap_err().contains("simpler patterns"));
     }
 
     /// A name may be deeply nested.
@@ -246,9 +197,9 @@ mod tests {
     #[test]
     fn directories_are_matched_once() {
         let patterns = Patterns::new(&["never".to_owned()]).unwrap();
-        let (mut previous, (limit, _cancel)) = (PreviousEntry::default(), MatchLimit::start());
+        let (mut previous, (mut turn, _cancel)) = (PreviousEntry::default(), Turn::alone(MATCH_TIMEOUT));
         for name in ["a/b/1", "a/b/2", "a/3", "a/c/4", "d/5"] {
-            assert!(!patterns.is_ignored(entry(name.as_bytes()), &mut previous, &limit).unwrap());
+            assert!(!patterns.is_ignored(entry(name.as_bytes()), &mut previous, &mut turn).unwrap());
         }
         assert_eq!(previous.directories, 4);
         let names: Vec<String> = (0..=MAX_DIRECTORIES).map(|n| format!("{n:x}/a")).collect();

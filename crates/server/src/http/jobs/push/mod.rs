@@ -8,6 +8,7 @@ mod listing;
 mod matching;
 mod packing;
 mod shell;
+mod turns;
 mod windows;
 
 use std::pin::pin;
@@ -25,8 +26,10 @@ use tarn_control::operations::jobs::{self, JobView, NewJob};
 use tarn_control::{Caller, Kind};
 use tarn_model::ids::JobId;
 
-use self::matching::{MatchLimit, Patterns};
+use self::matching::Patterns;
 use self::packing::{Packing, file_count_text};
+pub(in crate::http::jobs) use self::turns::MatchTurns;
+use self::turns::Turn;
 use super::creation_failure;
 use super::transfer::links;
 use super::websocket::socket::{Socket, SocketResult};
@@ -94,7 +97,7 @@ async fn push_and_start(app: &App, socket: &mut Socket, address: &Address) -> So
         (parameters.tp_config, parameters.cluster_id, parameters.teardown_cluster.unwrap_or(false));
     let new = NewJob { config, cluster, teardown, has_files: true };
     let draft = jobs::create(&app.control, &caller, new).await.map_err(creation_failure)?;
-    let transferred = held.run(transfer_files(app, socket, address, client, (&caller, &draft))).await;
+    let transferred = held.run(transfer_files(app, socket, address, client, &caller, &draft)).await;
     let started = match transferred.map_err(Into::into).flatten() {
         Ok(()) => jobs::start(&app.control, &caller, draft.job.id.as_str()).await.map_err(Into::into),
         Err(ending) => Err(ending),
@@ -124,7 +127,8 @@ async fn transfer_files(
     socket: &mut Socket,
     address: &Address,
     client: Client,
-    (caller, draft): (&Caller, &JobView),
+    caller: &Caller,
+    draft: &JobView,
 ) -> SocketResult<()> {
     let (job, ignored) = (&draft.job.id, &draft.job.config.ignore);
     let scope = draft.job.owner.scope();
@@ -133,7 +137,7 @@ async fn transfer_files(
     let message = format!("Looking for the files of job {} for cluster {cluster}", draft.job.name);
     let command = listing::listing_command(client, ignored);
     socket.send(&json!({ "message": message, "command": command, "command_show_stdout": false })).await?;
-    let listed = command_result(app, socket, (caller, job), "the files of this directory could not be listed").await?;
+    let listed = command_result(app, socket, caller, job, "the files of this directory could not be listed").await?;
 
     let (list, count) = match_files(app, scope, patterns, listed.command_stdout).await?;
     if list.is_empty() {
@@ -147,7 +151,7 @@ async fn transfer_files(
     let command = packing::packing_command(client, &Packing { list_url: &list_url, upload_url: &upload_url, count });
     let message = format!("Packing {}", file_count_text(count));
     socket.send(&json!({ "message": message, "command": command, "command_show_stdout": true })).await?;
-    command_result(app, socket, (caller, job), "the files were not uploaded").await?;
+    command_result(app, socket, caller, job, "the files were not uploaded").await?;
     if let Err(error) = file_lists::forget(&app.control, job).await {
         // It is deleted with the job.
         tracing::warn!(%job, %error, "the list of the files of a job could not be deleted");
@@ -159,7 +163,8 @@ async fn transfer_files(
 async fn command_result(
     app: &App,
     socket: &mut Socket,
-    (caller, job): (&Caller, &JobId),
+    caller: &Caller,
+    job: &JobId,
     failed: &str,
 ) -> SocketResult<CommandResult> {
     let mut reading = pin!(socket.read_frame::<CommandResult>(COMMAND_TIMEOUT));
@@ -199,9 +204,9 @@ async fn compile_patterns(app: &App, scope: &str, lines: Vec<String>) -> SocketR
 
 /// Returns the list of the entries that belong to the job, and the number of files.
 async fn match_files(app: &App, scope: &str, patterns: Patterns, listing: String) -> SocketResult<(Bytes, usize)> {
-    let matching = move |limit: &MatchLimit| {
+    let matching = move |turn: &mut Turn| {
         let names = listing::parse_names(&listing)?;
-        let selected = patterns.select_files(names.iter(), limit)?;
+        let selected = patterns.select_files(names.iter(), turn)?;
         let files = selected.iter().filter(|entry| !entry.is_directory).count();
         Ok((Bytes::from(listing::render_tar_list(&selected)), files))
     };
@@ -209,25 +214,14 @@ async fn match_files(app: &App, scope: &str, patterns: Patterns, listing: String
     Ok(matched.map_err(|text: String| Failure::invalid("push_failed", text))?)
 }
 
-/// Runs the work of a match on a blocking thread: one at a time for an organization, so that none can keep another from
-/// pushing. The work is told to end when the engine stops, and when this future is dropped.
+/// Runs the work of a match. It is told to end when the engine stops, and when this future is dropped.
 async fn run_matching<T: Send + 'static>(
     app: &App,
     scope: &str,
-    work: impl FnOnce(&MatchLimit) -> T + Send + 'static,
+    work: impl FnOnce(&mut Turn) -> T + Send + 'static,
 ) -> SocketResult<T> {
-    let matching = async {
-        let permit = app.shared.sockets.matching.acquire(&scope.to_owned(), 1).await;
-        let (limit, _cancel) = MatchLimit::start();
-        // The thread holds the permit: a push that ended must not make room for another before its thread has ended.
-        let work = tokio::task::spawn_blocking(move || {
-            let _permit = permit;
-            work(&limit)
-        });
-        work.await.map_err(Failure::internal)
-    };
     tokio::select! {
-        done = matching => Ok(done?),
+        done = app.shared.sockets.matching.run(scope, work) => Ok(done.map_err(Failure::internal)?),
         () = app.stopping() => {
             let message = "the engine is stopping; push again in a moment";
             Err(Failure::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message).into())

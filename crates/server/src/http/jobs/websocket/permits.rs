@@ -9,6 +9,7 @@ use tarn_model::ids::{OrgId, UserId};
 use tarn_model::users::Owner;
 
 use crate::http::jobs::listen::UnreadBytes;
+use crate::http::jobs::push::MatchTurns;
 use crate::http::output::failure::Failure;
 use crate::serve::network_of;
 
@@ -31,8 +32,8 @@ pub(crate) struct SocketLimits {
     pub(in crate::http::jobs) listeners: UserPermits,
     /// For output that listeners have not read yet.
     pub(in crate::http::jobs) unread: UnreadBytes,
-    /// How many lists of files are matched at the same time: one of each organization, or of a user without one.
-    pub(in crate::http::jobs) matching: FairShare<String>,
+    /// For lists of files that are matched.
+    pub(in crate::http::jobs) matching: MatchTurns,
 }
 
 impl Default for SocketLimits {
@@ -43,7 +44,7 @@ impl Default for SocketLimits {
             pushes: UserPermits::new("pushes", 256, 8),
             listeners: UserPermits::new("listeners", 8192, 2048),
             unread: UnreadBytes::default(),
-            matching: FairShare::new(2, 1),
+            matching: MatchTurns::default(),
         }
     }
 }

@@ -11,7 +11,7 @@ const INTERVAL: Duration = Duration::from_secs(10);
 const MIN_FREED_BYTES: usize = 16 << 20;
 
 /// Runs without end.
-pub(super) async fn return_freed_memory() {
+pub(in crate::serve) async fn return_freed_memory() {
     let mut freed = Freed::default();
     loop {
         tokio::time::sleep(INTERVAL).await;

@@ -14,36 +14,36 @@ use tarn_model::ids::fresh_api_key;
 use tarn_store::{Database, Store, installation};
 
 use super::host_binding::Bound;
-use super::listeners::Listeners;
-use super::{driver, host_binding, listeners, object_storage, plain_http};
+use super::{driver, host_binding, plain_http};
 use crate::config::{Config, DriverName};
 use crate::data::{self, master_key, reserve};
 use crate::environment::{EngineClock, RandomIds};
 use crate::failure::{Result, StartFailure, StartResult};
+use crate::serve::listeners::{self, Listeners, object_storage};
 
 /// An engine that can serve calls.
-pub(super) struct Opened {
-    pub(super) control: Control,
-    pub(super) clock_watch: ClockWatch,
+pub(in crate::serve) struct Opened {
+    pub(in crate::serve) control: Control,
+    pub(in crate::serve) clock_watch: ClockWatch,
     /// The binding of the database, if it needs one.
-    pub(super) bound: Option<Bound>,
+    pub(in crate::serve) bound: Option<Bound>,
     /// The lock of the data directory.
-    pub(super) lock: DataLock,
+    pub(in crate::serve) lock: DataLock,
 }
 
 /// The lock of the data directory; none with the fake driver on PostgreSQL, whose world replicas share.
-pub(super) struct DataLock(#[allow(dead_code, reason = "the lock lives as long as its file")] Option<File>);
+pub(in crate::serve) struct DataLock(#[allow(dead_code, reason = "the lock lives as long as its file")] Option<File>);
 
 /// What is being opened, for whatever watches how long it takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(in crate::serve) enum Stage {
     Directory,
     Database,
     Rest,
 }
 
 /// Locks the data directory before anything is listened on. Returns `None` if the disk is too full for that.
-pub(super) async fn lock_data_unless_full(config: &Config) -> Result<Option<DataLock>> {
+pub(in crate::serve) async fn lock_data_unless_full(config: &Config) -> Result<Option<DataLock>> {
     match lock_data(config).await {
         Err(_) if reserve::is_full(&config.data) => Ok(None),
         locked => locked.map(Some),
@@ -57,7 +57,7 @@ async fn lock_data(config: &Config) -> Result<DataLock> {
 }
 
 /// Opens the engine. `lock` is taken from the caller when everything is open; if it is missing, it is obtained first.
-pub(super) async fn open_engine(
+pub(in crate::serve) async fn open_engine(
     config: &Config,
     listeners: &Listeners,
     lock: &mut Option<DataLock>,

@@ -1,4 +1,9 @@
-//! The addresses of the engine: the SSH gateway, the loopback proxies, and what clients are told.
+//! The addresses of the engine: the SSH gateway, the loopback proxies, and what clients are told. S3, metrics and TLS
+//! have files of their own.
+
+pub(in crate::serve) mod metrics;
+pub(in crate::serve) mod object_storage;
+pub(crate) mod tls;
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 
@@ -6,7 +11,6 @@ use tarn_control::SshEndpoint;
 use tarn_server::{InstanceConnection, Listening, LoopbackProxy, RefusalForm, Tls};
 use tokio::sync::mpsc;
 
-use super::{object_storage, tls};
 use crate::config::{Config, DriverName};
 use crate::failure::{Failure, Result};
 

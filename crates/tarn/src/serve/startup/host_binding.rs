@@ -14,14 +14,14 @@ use crate::failure::{Failure, Result, StartFailure, StartResult};
 const RETRY_PAUSE: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// A database that is bound to this engine.
-pub(super) struct Bound {
+pub(in crate::serve) struct Bound {
     store: Store,
     place: Place,
 }
 
 /// Binds the database to this engine, unless it is bound to another one. Returns `None` where nothing has to be bound:
 /// a SQLite file is locked, and the fake driver is made to be shared.
-pub(super) async fn bind(config: &Config, store: &Store) -> StartResult<Option<Bound>> {
+pub(in crate::serve) async fn bind(config: &Config, store: &Store) -> StartResult<Option<Bound>> {
     if matches!(config.database()?, Database::Sqlite(_)) || config.driver == DriverName::Fake {
         return Ok(None);
     }
@@ -43,7 +43,7 @@ pub(super) async fn bind(config: &Config, store: &Store) -> StartResult<Option<B
 }
 
 /// Says again and again that the engine is alive. Returns only when the database belongs to another engine.
-pub(super) async fn keep(bound: Option<&Bound>) -> Failure {
+pub(in crate::serve) async fn keep(bound: Option<&Bound>) -> Failure {
     let Some(Bound { store, place }) = bound else { return std::future::pending().await };
     loop {
         let pause = match host_binding::stay_bound(store, place.clone()).await {
@@ -65,7 +65,7 @@ pub(super) async fn keep(bound: Option<&Bound>) -> Failure {
 }
 
 /// Says that the engine stops.
-pub(super) async fn release(bound: Option<Bound>) {
+pub(in crate::serve) async fn release(bound: Option<Bound>) {
     if let Some(Bound { store, place }) = bound
         && let Err(error) = host_binding::say_stopped(&store, place).await
     {

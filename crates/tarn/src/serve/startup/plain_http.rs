@@ -6,7 +6,7 @@ use crate::config::Config;
 use crate::failure::{Failure, Result, StartFailure, StartResult};
 
 /// Refuses a new installation before anything of it is created.
-pub(super) fn check_new_installation(config: &Config) -> Result<()> {
+pub(in crate::serve) fn check_new_installation(config: &Config) -> Result<()> {
     match config.database()? {
         Database::Sqlite(path) if !path.exists() => refusal(config).map_or(Ok(()), Err),
         Database::Sqlite(_) | Database::Postgres(_) => Ok(()),
@@ -14,7 +14,7 @@ pub(super) fn check_new_installation(config: &Config) -> Result<()> {
 }
 
 /// Refuses plain HTTP, unless the installation is older than this rule.
-pub(super) async fn check_installation(config: &Config, store: &Store) -> StartResult<()> {
+pub(in crate::serve) async fn check_installation(config: &Config, store: &Store) -> StartResult<()> {
     let Some(refusal) = refusal(config) else { return Ok(()) };
     let is_older = store.read(installation::keeps_permissive_defaults).await;
     if is_older.map_err(|e| StartFailure::with_cause("cannot read the installation", e))? {

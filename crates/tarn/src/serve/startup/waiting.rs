@@ -12,19 +12,20 @@ use tarn_server::{RefusalForm, waiting_router};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::listeners::Listeners;
 use super::opening::{DataLock, Opened, Stage, open_engine};
-use super::{notify, wait_until_stopped};
 use crate::config::Config;
 use crate::data::reserve;
 use crate::environment::RandomIds;
 use crate::failure::{Failure, Result, StartFailure, StartResult};
+use crate::serve::listeners::Listeners;
+use crate::serve::process::notify;
+use crate::serve::wait_until_stopped;
 
 /// The pause between two tries.
-pub(super) const PAUSE: Duration = Duration::from_secs(2);
+pub(in crate::serve) const PAUSE: Duration = Duration::from_secs(2);
 
 /// How long the database may take before clients are told. Until then they wait, as at any restart.
-const PATIENCE: Duration = Duration::from_secs(3);
+const SILENT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// How long a refusal may take to be sent when the wait is over.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
@@ -33,7 +34,7 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 const MAX_REASON: usize = 400;
 
 /// Opens the engine, as soon as that is possible. Returns `None` if the signal to stop arrived first.
-pub(super) async fn open_when_possible(
+pub(in crate::serve) async fn open_when_possible(
     config: &Config,
     listeners: &Listeners,
     mut lock: Option<DataLock>,
@@ -72,7 +73,7 @@ pub(super) async fn open_when_possible(
 }
 
 /// Returns why it is worth waiting after this failure, or the failure if it is not.
-pub(super) fn reason_to_wait(config: &Config, failure: StartFailure) -> std::result::Result<String, Failure> {
+pub(in crate::serve) fn reason_to_wait(config: &Config, failure: StartFailure) -> std::result::Result<String, Failure> {
     match failure {
         StartFailure::Temporary(message) => Ok(message),
         // Everything that the engine opens may have to be written.
@@ -84,7 +85,7 @@ pub(super) fn reason_to_wait(config: &Config, failure: StartFailure) -> std::res
 }
 
 /// Tells the log and the service manager what the engine waits for. Returns the text for probes.
-pub(super) fn announce(reason: &str) -> String {
+pub(in crate::serve) fn announce(reason: &str) -> String {
     let reason = tarn_base::plain(reason, MAX_REASON).into_owned();
     tracing::warn!("the engine waits, and continues by itself: {reason}");
     notify::ready(&format!("waiting: {reason}"));
@@ -114,7 +115,7 @@ impl Waiting<'_> {
         let mut attempt = pin!(attempt);
         tokio::select! {
             outcome = &mut attempt => return outcome,
-            () = tokio::time::sleep(PATIENCE) => {}
+            () = tokio::time::sleep(SILENT_TIMEOUT) => {}
         }
         if stage.get() == Stage::Database && self.servers.is_none() {
             self.say("its database has not responded yet, or is being upgraded")?;

@@ -14,14 +14,14 @@ use axum::extract::Request;
 use axum::http::{Method, StatusCode};
 use axum::middleware::{Next, from_fn};
 use axum::response::Response;
-use tarn_control::Secrets;
+use tarn_control::{Control, Secrets};
 use tarn_model::access::Policy;
 use tarn_objects::{Components, Objects, Settings, s3};
-use tarn_server::Listening;
+use tarn_server::{ClientAddress, Listening};
 use tarn_store::{Store, accounts};
 use tokio::time::Instant;
 
-use super::listeners::reachable_address;
+use super::reachable_address;
 use crate::config::{Config, S3Listen};
 use crate::data::ownership_mark;
 use crate::environment::{EngineClock, RandomIds};
@@ -113,9 +113,11 @@ pub(crate) fn s3_endpoint(config: &Config, listener: &TcpListener) -> Result<Str
 }
 
 /// The router of S3, which handles every path.
-pub(crate) fn s3_router(config: &Config, objects: Objects) -> Router {
+pub(crate) fn s3_router(config: &Config, control: &Control) -> Router {
     let domains = config.public_s3.iter().filter_map(|public| public.domain()).collect();
-    let service = HandleError::new(s3::service(objects, domains), log_response_error);
+    let (objects, control) = (control.objects().clone(), control.clone());
+    let on_refusal = Arc::new(move |reason, address| control.count_refused_s3_call(reason, address));
+    let service = HandleError::new(s3::service(objects, domains, on_refusal), log_response_error);
     Router::new().fallback_service(service).layer(from_fn(measure_call))
 }
 
@@ -142,8 +144,8 @@ async fn log_response_error<E: Debug>(error: E) -> StatusCode {
     StatusCode::INTERNAL_SERVER_ERROR
 }
 
-/// Records metrics of a call, and sets the idle timeout of its body.
-async fn measure_call(request: Request, next: Next) -> Response {
+/// Records metrics of a call, sets the idle timeout of its body, and tells S3 the address of the client.
+async fn measure_call(mut request: Request, next: Next) -> Response {
     let began = Instant::now();
     let method = match *request.method() {
         Method::GET => "GET",
@@ -154,6 +156,9 @@ async fn measure_call(request: Request, next: Next) -> Response {
         // Callers may invent methods; each would add a metric label.
         _ => "other",
     };
+    if let Some(ClientAddress(address)) = request.extensions().get().copied() {
+        request.extensions_mut().insert(s3::ClientAddress(address));
+    }
     let request = request.map(|body| tarn_server::with_idle_timeout(body, BODY_IDLE_TIMEOUT));
     let received = request.body().size_hint().exact().unwrap_or(0);
     let response = next.run(request).await;

@@ -20,7 +20,7 @@ pub(crate) fn start_logging(filter: &str, format: LogFormat) -> Result<()> {
 }
 
 /// Parses the `--log` option.
-pub(super) fn parse_filter(filter: &str) -> Result<EnvFilter> {
+pub(in crate::serve) fn parse_filter(filter: &str) -> Result<EnvFilter> {
     // The S3 library logs every refused call as an error, so a client could fill the operator's log. The operator can
     // enable it by name, because later directives win.
     let quiet = EnvFilter::try_new(format!("s3s=off,{filter}"));

@@ -3,9 +3,11 @@
 
 use tarn_driver::host::Simulated;
 
-use super::{logging, plain_http, tls};
+use super::plain_http;
 use crate::config::Config;
 use crate::failure::{Failure, Result};
+use crate::serve::listeners::tls;
+use crate::serve::process::logging;
 
 /// Checks everything about the configuration that shows without the data. Returns what to print, or all errors.
 pub(crate) fn check_configuration(config: &Config) -> Result<String> {

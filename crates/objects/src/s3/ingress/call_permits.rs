@@ -12,22 +12,22 @@ const CALLS_PER_USER: usize = 1024;
 /// Half of the connections of a listener.
 const CALLS_PER_ORGANIZATION: usize = 2048;
 
-/// The places of all calls in progress.
-pub(in crate::s3) struct Places(GroupedShare<UserId, OrgId>);
+/// The permits of all calls in progress.
+pub(in crate::s3) struct CallPermits(GroupedShare<UserId, OrgId>);
 
-/// The place of one call, until it is dropped. The legacy key of an organization has no user.
-pub(in crate::s3) type Place = GroupedPermit<UserId, OrgId>;
+/// The permit of one call, until it is dropped. The legacy key of an organization has no user.
+pub(in crate::s3) type CallPermit = GroupedPermit<UserId, OrgId>;
 
-impl Default for Places {
+impl Default for CallPermits {
     fn default() -> Self {
         // The number of all connections is limited by the server.
-        Places(GroupedShare::new(Semaphore::MAX_PERMITS, CALLS_PER_USER, CALLS_PER_ORGANIZATION))
+        CallPermits(GroupedShare::new(Semaphore::MAX_PERMITS, CALLS_PER_USER, CALLS_PER_ORGANIZATION))
     }
 }
 
-impl Places {
-    /// Returns a place for a call that the holder of a key has signed.
-    pub(in crate::s3) fn acquire(&self, holder: &KeyHolder) -> S3Result<Place> {
+impl CallPermits {
+    /// Returns a permit for a call that the holder of a key has signed.
+    pub(in crate::s3) fn acquire(&self, holder: &KeyHolder) -> S3Result<CallPermit> {
         self.0.try_acquire(holder.user.as_ref(), Some(&holder.org)).map_err(|used_up| {
             let subject = match used_up {
                 GroupedUsedUp::Member => "You have",
