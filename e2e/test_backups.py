@@ -74,6 +74,12 @@ def row_count(data: Path) -> int:
         return database.execute("select count(*) from parts").fetchone()[0]
 
 
+def psql_row_count(address: str) -> int:
+    """How many data files rows name on a server."""
+    done = subprocess.run(["psql", address, "-qtAc", "select count(*) from parts"], check=True, env=ENVIRONMENT, capture_output=True, text=True)
+    return int(done.stdout)
+
+
 def test_backups_under_load_are_restorable(server, account, backups, tmp_path):
     """Every backup that is made under full load is intact and has everything that was acknowledged before it began."""
     load = Load(server, account, SEED)
@@ -437,6 +443,8 @@ def test_postgresql_backup_under_load(databases, tmp_path):
             keys, users = list(load.keys), list(load.users)
             assert backups.make_json()["database"] == "postgresql"
         backups.verify()
+        # What was deleted while the backup needed it is removed after it.
+        eventually(lambda: file_count(server.data) == psql_row_count(address), what="a directory without orphans")
         assert "--database" in backups.drill(code=1).stderr
         for _ in range(2):
             assert "can be restored" in backups.drill("--database", trial).stdout, "the trial leaves an empty database"
