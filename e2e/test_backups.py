@@ -401,7 +401,7 @@ def test_age_is_a_metric_and_a_finding(tmp_path):
         seen = lambda: [line for line in requests.get(f"http://{metrics}/metrics").text.splitlines() if line.startswith("tarn_backup_age_seconds ")]  # noqa: E731
         assert not seen()
         backups.make()
-        (line,) = eventually(seen, what="the metric")
+        (line,) = seen()
         assert 0 <= float(line.split()[1]) < 300
         doctor_of_engine(server).expect_level("ok", "backups.age")
         record = server.data / "last-backup.json"
@@ -411,6 +411,11 @@ def test_age_is_a_metric_and_a_finding(tmp_path):
         record.write_text(json.dumps(old))
         shutil.rmtree(backups.path / old["name"])
         doctor_of_engine(server).expect_level("warning", "backups.age")
+        # Without a readable record there is no metric, so that an alert on its absence works.
+        record.write_text("damaged")
+        assert not seen()
+        record.unlink()
+        assert not seen()
         server.stop()
 
 
