@@ -28,6 +28,8 @@ class Database:
         self.flowing.set()
         self.listener = None
         self.sockets = []
+        # The connections whose bytes are not forwarded.
+        self.held = set()
         self.sql("postgres", f"create database {self.name} template template0 lc_collate 'C' lc_ctype 'C' encoding 'UTF8'")
 
     def sql(self, database: str, text: str) -> str:
@@ -54,7 +56,9 @@ class Database:
         """Forwards one direction of a connection."""
         with suppress(OSError):
             while data := source.recv(65536):
+                self.held.add(source)
                 self.flowing.wait()
+                self.held.discard(source)
                 sink.sendall(data)
         for end in (source, sink):
             with suppress(OSError):
@@ -63,6 +67,10 @@ class Database:
     def freeze(self):
         """Makes the server hang: connections stay open, new ones are accepted, and nothing comes back."""
         self.flowing.clear()
+
+    def waiting(self) -> int:
+        """How many connections wait for the server that hangs."""
+        return len(self.held)
 
     def thaw(self):
         """Lets the server continue where it was."""

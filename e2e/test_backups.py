@@ -24,6 +24,7 @@ from support import BINARY, ENVIRONMENT, Server, eventually, free_port, tarn
 from volumes import Volumes
 
 ROUNDS = int(os.environ.get("TARN_BACKUP_ROUNDS", "5"))
+POSTGRESQL_ROUNDS = max(1, ROUNDS // 4)
 SEED = int(os.environ.get("TARN_BACKUP_SEED", "7"))
 LARGE = 100_000
 _numbers = itertools.count()
@@ -72,6 +73,12 @@ def row_count(data: Path) -> int:
     """How many data files rows name."""
     with contextlib.closing(sqlite3.connect(f"file:{data / 'tarn.db'}?mode=ro", uri=True)) as database:
         return database.execute("select count(*) from parts").fetchone()[0]
+
+
+def psql_row_count(address: str) -> int:
+    """How many data files rows name on a server."""
+    done = subprocess.run(["psql", address, "-qtAc", "select count(*) from parts"], check=True, env=ENVIRONMENT, capture_output=True, text=True)
+    return int(done.stdout)
 
 
 def test_backups_under_load_are_restorable(server, account, backups, tmp_path):
@@ -395,7 +402,7 @@ def test_age_is_a_metric_and_a_finding(tmp_path):
         seen = lambda: [line for line in requests.get(f"http://{metrics}/metrics").text.splitlines() if line.startswith("tarn_backup_age_seconds ")]  # noqa: E731
         assert not seen()
         backups.make()
-        (line,) = eventually(seen, what="the metric")
+        (line,) = seen()
         assert 0 <= float(line.split()[1]) < 300
         doctor_of_engine(server).expect_level("ok", "backups.age")
         record = server.data / "last-backup.json"
@@ -405,6 +412,11 @@ def test_age_is_a_metric_and_a_finding(tmp_path):
         record.write_text(json.dumps(old))
         shutil.rmtree(backups.path / old["name"])
         doctor_of_engine(server).expect_level("warning", "backups.age")
+        # Without a readable record there is no metric, so that an alert on its absence works.
+        record.write_text("damaged")
+        assert not seen()
+        record.unlink()
+        assert not seen()
         server.stop()
 
 
@@ -413,19 +425,25 @@ def databases():
     """Creates databases on PostgreSQL, and returns their addresses."""
     if "TARN_TEST_POSTGRES" not in os.environ:
         pytest.skip("needs scripts/with-postgres")
-    address = os.environ["TARN_TEST_POSTGRES"]
+    address, names = os.environ["TARN_TEST_POSTGRES"], []
+
+    def sql(statement: str):
+        subprocess.run(["psql", address, "-qc", statement], check=True, env=ENVIRONMENT)
 
     def create() -> str:
-        name = f"backups_{os.getpid()}_{next(_numbers)}"
-        subprocess.run(["psql", address, "-qc", f"create database {name}"], check=True, env=ENVIRONMENT)
-        return f"{address.rpartition('/')[0]}/{name}"
+        names.append(f"backups_{os.getpid()}_{next(_numbers)}")
+        sql(f"create database {names[-1]}")
+        return f"{address.rpartition('/')[0]}/{names[-1]}"
 
-    return create
+    yield create
+    for name in names:
+        sql(f"drop database {name} with (force)")
 
 
-def test_postgresql_backup_under_load(databases, tmp_path):
-    """A backup of PostgreSQL under load has everything that was acknowledged, and is restored into an empty database."""
-    address, new, trial = databases(), databases(), databases()
+def test_postgresql_backups_under_load(databases, tmp_path):
+    """Every backup of PostgreSQL under load has everything that was acknowledged before it began, and is restored into
+    an empty database."""
+    address = databases()
     with Server(tmp_path / "data", "--database", address) as server:
         account = enable(server)
         account.client().create_bucket(Bucket=BUCKET)
@@ -433,21 +451,36 @@ def test_postgresql_backup_under_load(databases, tmp_path):
         server.finish(made["request_id"])
         load, backups = Load(server, account, SEED), Backups(tmp_path / "backups", server, "--database", address)
         with load.running(threads=1):
-            eventually(lambda: len(load.keys) > 20 and load.users, what="load")
-            keys, users = list(load.keys), list(load.users)
-            assert backups.make_json()["database"] == "postgresql"
+            for number in range(POSTGRESQL_ROUNDS):
+                wanted = len(load.keys) + 20
+                eventually(lambda: len(load.keys) >= wanted and load.users, what="load")
+                keys, users = list(load.keys), list(load.users)
+                assert backups.make_json("--keep", 2)["database"] == "postgresql"
+                data, new = tmp_path / f"restored-{number}", databases()
+                backups.restore(data, "--database", new)
+                with Server(data, "--database", new) as restored:
+                    load.check(restored, keys, users)
+                    info = restored.call("GET", f"/cluster/info/{made['cluster_id']}", key=server.key, expect=200).json()["cluster_info"]
+                    assert info["status"] == "FAILED", info
+                    restored.stop()
+                shutil.rmtree(data)
         backups.verify()
+        # What was deleted while a backup needed it is removed after it.
+        eventually(lambda: file_count(server.data) == psql_row_count(address), what="a directory without orphans")
+        server.stop()
+
+
+def test_postgresql_drill(databases, tmp_path):
+    """The drill needs an empty database and leaves it empty, and a restore needs one as well."""
+    address, trial = databases(), databases()
+    with Server(tmp_path / "data", "--database", address) as server:
+        backups = Backups(tmp_path / "backups", server, "--database", address)
+        backups.make()
         assert "--database" in backups.drill(code=1).stderr
         for _ in range(2):
             assert "can be restored" in backups.drill("--database", trial).stdout, "the trial leaves an empty database"
         assert "not empty" in backups.restore(tmp_path / "new", "--database", address, code=1).stderr
         assert "PostgreSQL" in backups.restore(tmp_path / "new", code=1).stderr
-        backups.restore(tmp_path / "new", "--database", new)
-        with Server(tmp_path / "new", "--database", new) as restored:
-            load.check(restored, keys, users)
-            info = restored.call("GET", f"/cluster/info/{made['cluster_id']}", key=server.key, expect=200).json()["cluster_info"]
-            assert info["status"] == "FAILED", info
-            restored.stop()
         server.stop()
 
 

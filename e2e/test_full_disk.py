@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import requests
 
+from objects import enable, put, read
 from support import Server, eventually
 
 DISK_MIB = 8
@@ -58,14 +59,22 @@ def test_full_disk_refuses_and_recovers(small_disk):
 
 @needs_root
 @pytest.mark.parametrize("end", ["stop", "kill"])
-def test_start_on_full_disk_serves_reads(small_disk, end):
-    """An engine that is started on a full disk serves what only reads, says what it waits for, and continues without a
-    restart when there is space."""
+def test_start_on_full_disk_serves_reads(small_disk, tmp_path, end):
+    """An engine that is started on a full disk serves what only reads, objects as well, says what it waits for, and
+    continues without a restart when there is space."""
     assert os.path.ismount(small_disk), "fill only the small disk"
     ballast = small_disk / "ballast"
-    with Server(small_disk) as server:
+    # The default reserve would be larger than this disk.
+    config = tmp_path / "tarn.toml"
+    config.write_text("[object_storage]\nreserve_mb = 0\n")
+    with Server(small_disk, "--config", config) as server:
         kept = request_volume(server, "kept").json()
         server.finish(kept["request_id"])
+        s3 = enable(server).client()
+        s3.create_bucket(Bucket="full")
+        objects = {"small": b"small", "large": b"x" * 500_000}
+        for key, body in objects.items():
+            put(s3, "full", key, body=body)
         getattr(server, end)()
         fill_disk(ballast)
         server.launch()
@@ -76,6 +85,14 @@ def test_start_on_full_disk_serves_reads(small_disk, end):
         assert "free some space" in refused.json()["message"] and "Retry-After" in refused.headers
         assert server.call("GET", "/storage/info/" + kept["storage_id"], expect=200)
         assert server.call("GET", "/me", expect=200)
+        for key, body in objects.items():
+            assert read(s3, "full", key) == body
+            assert s3.head_object(Bucket="full", Key=key)["ContentLength"] == len(body)
+        assert {each["Key"] for each in s3.list_objects_v2(Bucket="full")["Contents"]} == set(objects)
+        for body in (b"more", b"y" * 500_000):
+            with pytest.raises(s3.exceptions.ClientError) as caught:
+                put(s3, "full", "more", body=body)
+            assert caught.value.response["ResponseMetadata"]["HTTPStatusCode"] in (503, 507), caught.value.response
         pid = server.process.pid
 
         ballast.unlink()
@@ -83,6 +100,8 @@ def test_start_on_full_disk_serves_reads(small_disk, end):
         again = request_volume(server, "again").json()
         server.finish(again["request_id"])
         assert server.process.pid == pid and "the wait is over" in server.output()
+        put(s3, "full", "again", body=objects["large"])
+        assert read(s3, "full", "again") == objects["large"]
         server.stop()
 
 

@@ -6,12 +6,15 @@ import re
 import signal
 import sqlite3
 import subprocess
-from contextlib import closing
+import tempfile
+from contextlib import ExitStack, closing
+from pathlib import Path
 
 import pytest
 
 from objects import Account, enable
 from support import BINARY, ENVIRONMENT, Server, eventually, tarn
+from test_full_disk import fill_disk, needs_root
 
 SERVER = os.environ.get("TARN_TEST_POSTGRES", "")
 pytestmark = pytest.mark.skipif(not SERVER, reason="needs scripts/with-postgres")
@@ -20,6 +23,8 @@ PAGES = (
     "/me", "/cluster/list", "/storage/list", "/user/info", "/user/organization/info", "/user/preferences", "/user/ssh-key/list",
     "/request/list", "/object-storage/bucket/list", "/object-storage/usage", "/admin/user/list", "/admin/limits", "/job/list",
 )  # fmt: skip
+TABLES = "select count(*) from pg_class where relnamespace = 'public'::regnamespace"
+DISK_MIB = 24
 _numbers = itertools.count(1)
 
 
@@ -134,17 +139,23 @@ def test_engine_continues_on_other_database(tmp_path, database):
         server.stop()
 
 
-@pytest.mark.parametrize("direction", ["server", "file"])
-def test_killed_copy_is_started_again(tmp_path, database, direction):
-    """A copy that is killed leaves nothing that an engine opens, and runs again."""
-    data = tmp_path / "data"
+def fill_with_events(data, count: int):
+    """Makes the database of a data directory large."""
     with Server(data) as server:
         server.stop()
     with closing(sqlite3.connect(data / "tarn.db")) as db, db:
         db.execute(
-            "with recursive n (n) as (select 1000000 union all select n + 1 from n limit 100000) insert into events "
-            "(number, at_us, actor, scope, object, verb, detail) select n, 1, 'engine', 's', 'o', 'test.event', '{}' from n"
+            "with recursive n (n) as (select 1000000 union all select n + 1 from n limit ?) insert into events "
+            "(number, at_us, actor, scope, object, verb, detail) select n, 1, 'engine', 's', 'o', 'test.event', '{}' from n",
+            [count],
         )
+
+
+@pytest.mark.parametrize("direction", ["server", "file"])
+def test_killed_copy_is_started_again(tmp_path, database, direction):
+    """A copy that is killed leaves nothing that an engine opens, and runs again."""
+    data = tmp_path / "data"
+    fill_with_events(data, 100_000)
     options = ["--to", database]
     if direction == "file":
         migrate(data, *options)
@@ -156,8 +167,7 @@ def test_killed_copy_is_started_again(tmp_path, database, direction):
         copying.send_signal(signal.SIGKILL)
     assert line.startswith("events: ") and copying.returncode == -signal.SIGKILL
     if direction == "server":
-        tables = "select count(*) from pg_class where relnamespace = 'public'::regnamespace"
-        eventually(lambda: sql(database, tables) == "0", what="an empty database")
+        eventually(lambda: sql(database, TABLES) == "0", what="an empty database")
     else:
         assert not (data / "tarn.db").exists() and (data / "tarn.db.incomplete").exists()
     sums, _ = migrate(data, *options)
@@ -166,6 +176,66 @@ def test_killed_copy_is_started_again(tmp_path, database, direction):
     with Server(data, *where) as server:
         server.call("GET", "/me", expect=200)
         server.stop()
+
+
+@needs_root
+def test_full_disk_ends_a_copy_to_a_file(tmp_path, small_disk, database):
+    """A copy onto a full disk leaves nothing that an engine opens, and runs again when there is space."""
+    assert os.path.ismount(small_disk), "fill only the small disk"
+    fill_with_events(tmp_path / "first", 40_000)
+    before, _ = migrate(tmp_path / "first", "--to", database)
+    options, ballast = ["--database", database, "--to", "sqlite"], small_disk / "ballast"
+    for free in (100_000, 1_000_000):
+        fill_disk(ballast)
+        with open(ballast, "r+b") as file:
+            file.truncate(ballast.stat().st_size - free)
+        said = refused(small_disk, *options)
+        assert "full" in said and "nothing incomplete is left" in said, said
+        assert not [*small_disk.glob("tarn.db*")], "nothing is left"
+        ballast.unlink()
+    sums, _ = migrate(small_disk, *options)
+    assert sums == before
+    with closing(sqlite3.connect(small_disk / "tarn.db")) as db:
+        assert db.execute("pragma integrity_check").fetchone() == ("ok",)
+
+
+@pytest.fixture
+def small_database():
+    """The address of an empty database on a disk of its own, and the directory of that."""
+    name = f"small_{os.getpid()}_{next(_numbers)}"
+    # The server runs as another user, which may not enter the directories of tests.
+    owner = Path(sql(SERVER, "show data_directory")).stat()
+    place = Path(tempfile.mkdtemp(prefix="tarn-tablespace-"))
+    place.chmod(0o755)
+    with ExitStack() as made:
+        made.callback(place.rmdir)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_MIB}m", "tarn-test", place], check=True)
+        made.callback(subprocess.run, ["umount", "--lazy", place], check=True)
+        space = place / "space"
+        space.mkdir(mode=0o700)
+        os.chown(space, owner.st_uid, owner.st_gid)
+        sql(SERVER, f"create tablespace {name} location '{space}'")
+        made.callback(sql, SERVER, f"drop tablespace {name}")
+        collation = "template template0 lc_collate 'C' lc_ctype 'C' encoding 'UTF8'"
+        sql(SERVER, f"create database {name} {collation} tablespace {name}")
+        made.callback(sql, SERVER, f"drop database {name} with (force)")
+        yield f"{SERVER.rpartition('/')[0]}/{name}", place
+
+
+@needs_root
+def test_full_disk_ends_a_copy_to_a_server(tmp_path, small_database):
+    """A server whose disk is full has an empty database afterwards, and the copy runs again when there is space."""
+    address, place = small_database
+    data = tmp_path / "data"
+    fill_with_events(data, 200_000)
+    old = (data / "tarn.db").read_bytes()
+    said = refused(data, "--to", address)
+    assert "No space left" in said and "nothing incomplete is left" in said, said
+    eventually(lambda: sql(address, TABLES) == "0", what="an empty database")
+    assert (data / "tarn.db").read_bytes() == old, "the old database is not changed"
+    subprocess.run(["mount", "-o", "remount,size=400m", place], check=True)
+    sums, _ = migrate(data, "--to", address)
+    assert int(sums["events"].split()[0]) > 200_000
 
 
 def test_wrong_use_changes_nothing(tmp_path, database):
@@ -191,7 +261,7 @@ def test_other_collation_is_refused(tmp_path, database):
         with Server(tmp_path / "data") as server:
             server.stop()
         assert "does not sort by bytes" in refused(tmp_path / "data", "--to", other)
-        assert sql(other, "select count(*) from pg_class where relnamespace = 'public'::regnamespace") == "0"
+        assert sql(other, TABLES) == "0"
     finally:
         sql(SERVER, f"drop database {name} with (force)")
 

@@ -230,8 +230,8 @@ def test_altered_presigned_url_is_refused(wire, s3, bucket):
     for altered in ("", signature[1:], signature + "0", signature.upper() + "Z", "z" * 64, f"{signature}&X-Amz-Signature={signature}"):
         answer = wire.send("GET", f"{start}X-Amz-Signature={altered}")
         assert answer.outcome == (403, "SignatureDoesNotMatch"), altered
-    missing = url.replace("X-Amz-Signature", "X-Amz-Other")
-    assert wire.send("GET", missing).status in (400, 403)
+    for removed in (url.replace("X-Amz-Signature", "X-Amz-Other"), start.rstrip("&?")):
+        assert wire.send("GET", removed).outcome == (403, "SignatureDoesNotMatch"), removed
 
 
 def test_virtual_host_addressing_works(storage, wire, bucket, new_bucket):

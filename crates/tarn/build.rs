@@ -9,8 +9,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
+#[path = "build/version.rs"]
+mod version;
+
 fn main() {
-    println!("cargo::rustc-env=TARN_VERSION={}", version(Path::new(&variable("CARGO_MANIFEST_DIR"))));
+    println!("cargo::rustc-env=TARN_VERSION={}", built_version(Path::new(&variable("CARGO_MANIFEST_DIR"))));
     let out = PathBuf::from(variable("OUT_DIR"));
     let root = Path::new(&variable("CARGO_MANIFEST_DIR")).join("../..");
     for part in ["crates/base", "crates/guest", "crates/link", "crates/ssh", "Cargo.toml", "Cargo.lock"] {
@@ -44,42 +47,17 @@ fn main() {
 
 /// The version with the commit and the date that were built. A debug build names neither: a commit must not make all
 /// who test build again. Without git, as from an archive of the sources, `SOURCE_DATE_EPOCH` gives the date if it is set.
-fn version(directory: &Path) -> String {
+fn built_version(directory: &Path) -> String {
     let version = variable("CARGO_PKG_VERSION");
     if variable("PROFILE") != "release" {
         return format!("{version} (debug build)");
     }
     println!("cargo::rerun-if-env-changed=SOURCE_DATE_EPOCH");
-    let git = |arguments: &[&str]| output(Command::new("git").arg("-C").arg(directory).args(arguments));
-    // This file changes with each commit and each checkout, and with nothing else. A file that does not exist would run this
-    // script at each build.
-    if let Some(log) = git(&["rev-parse", "--path-format=absolute", "--git-path", "logs/HEAD"])
-        && Path::new(&log).exists()
-    {
-        println!("cargo::rerun-if-changed={log}");
+    if let Some(log) = version::log_of_head(directory) {
+        println!("cargo::rerun-if-changed={}", log.display());
     }
     let epoch = env::var_os("SOURCE_DATE_EPOCH").and_then(|seconds| seconds.into_string().ok());
-    let date = match epoch {
-        Some(seconds) => output(Command::new("date").args(["-u", "+%F", "-d", &format!("@{seconds}")])),
-        None => output(Command::new("git").env("TZ", "UTC").arg("-C").arg(directory).args([
-            "log",
-            "-1",
-            "--date=format-local:%Y-%m-%d",
-            "--format=%cd",
-        ])),
-    };
-    let commit = git(&["rev-parse", "--short=10", "HEAD"]);
-    match commit.into_iter().chain(date).collect::<Vec<_>>().join(", ") {
-        known if known.is_empty() => version,
-        known => format!("{version} ({known})"),
-    }
-}
-
-/// What a program prints, on one line; `None` if it does not exist or fails.
-fn output(command: &mut Command) -> Option<String> {
-    let done = command.stderr(std::process::Stdio::null()).output().ok().filter(|done| done.status.success())?;
-    let text = String::from_utf8(done.stdout).ok()?.trim().to_owned();
-    (!text.is_empty()).then_some(text)
+    version::describe(&version, directory, epoch.as_deref())
 }
 
 #[allow(clippy::disallowed_methods, reason = "cargo passes everything to a build script in its environment")]

@@ -1,11 +1,12 @@
 //! What a backup and a restore need of the database: a consistent copy of it, the files that its rows name, and the
 //! rows that are about the host it came from.
 
+use std::net::IpAddr;
 use std::path::Path;
 
 use rusqlite::{Connection, OpenFlags};
 use tarn_model::ids::FileId;
-use tokio_postgres::config::Host;
+use tokio_postgres::config::{Host, LoadBalanceHosts, SslMode, TargetSessionAttrs};
 
 use crate::db::{params, sqlite_error};
 use crate::{Error, Result, Tx};
@@ -46,29 +47,73 @@ pub fn server_version(tx: &mut Tx<'_>) -> Result<u32> {
     tx.single(sql, &[], |row| row.count())
 }
 
-/// Returns the variables with which the programs of PostgreSQL connect to this address. In the arguments of a program,
-/// other users of the host would see the password.
+/// Returns the variables with which the programs of PostgreSQL connect to this address as an engine does. In the
+/// arguments of a program, other users of the host would see the password. An error names what has no variable.
 pub fn connection_environment(url: &str) -> Result<Vec<(&'static str, String)>> {
     let config: tokio_postgres::Config =
         url.parse().map_err(|_| Error::Unavailable("the database address cannot be understood".to_owned()))?;
-    let hosts: Vec<String> = config
-        .get_hosts()
-        .iter()
-        .map(|host| match host {
-            Host::Tcp(name) => name.clone(),
-            Host::Unix(path) => path.to_string_lossy().into_owned(),
-        })
-        .collect();
-    let ports: Vec<String> = config.get_ports().iter().map(u16::to_string).collect();
+    refuse_unmapped(&config)?;
+    let hosts = config.get_hosts().iter().map(|host| match host {
+        Host::Tcp(name) => name.clone(),
+        Host::Unix(path) => path.to_string_lossy().into_owned(),
+    });
+    let (hosts, ports) = (join(hosts), join(config.get_ports().iter().map(u16::to_string)));
     let password = config.get_password().map(|password| String::from_utf8_lossy(password).into_owned());
     let all = [
-        ("PGHOST", Some(hosts.join(","))),
-        ("PGPORT", Some(ports.join(","))),
+        ("PGHOST", Some(hosts)),
+        ("PGHOSTADDR", Some(join(config.get_hostaddrs().iter().map(IpAddr::to_string)))),
+        ("PGPORT", Some(ports)),
         ("PGUSER", config.get_user().map(str::to_owned)),
         ("PGPASSWORD", password),
         ("PGDATABASE", config.get_dbname().or(config.get_user()).map(str::to_owned)),
+        ("PGOPTIONS", config.get_options().map(str::to_owned)),
+        ("PGAPPNAME", config.get_application_name().map(str::to_owned)),
+        ("PGCONNECT_TIMEOUT", config.get_connect_timeout().map(|limit| limit.as_secs().to_string())),
+        ("PGSSLMODE", (config.get_ssl_mode() == SslMode::Disable).then(|| "disable".to_owned())),
+        ("PGTARGETSESSIONATTRS", session_attrs(&config).map(str::to_owned)),
+        (
+            "PGLOADBALANCEHOSTS",
+            (config.get_load_balance_hosts() == LoadBalanceHosts::Random).then(|| "random".to_owned()),
+        ),
     ];
     Ok(all.into_iter().filter_map(|(name, value)| Some((name, value.filter(|value| !value.is_empty())?))).collect())
+}
+
+fn join(parts: impl Iterator<Item = String>) -> String {
+    parts.collect::<Vec<_>>().join(",")
+}
+
+fn session_attrs(config: &tokio_postgres::Config) -> Option<&'static str> {
+    match config.get_target_session_attrs() {
+        TargetSessionAttrs::ReadWrite => Some("read-write"),
+        TargetSessionAttrs::ReadOnly => Some("read-only"),
+        _ => None,
+    }
+}
+
+/// Refuses options of an address with which those programs would connect in another way than the engine.
+fn refuse_unmapped(config: &tokio_postgres::Config) -> Result<()> {
+    let plain = tokio_postgres::Config::new();
+    let options = [
+        // The engine has no TLS, so it does not connect with these either.
+        ("sslmode", config.get_ssl_mode() == SslMode::Require),
+        ("sslnegotiation", config.get_ssl_negotiation() != plain.get_ssl_negotiation()),
+        ("channel_binding", config.get_channel_binding() != plain.get_channel_binding()),
+        ("tcp_user_timeout", config.get_tcp_user_timeout() != plain.get_tcp_user_timeout()),
+        ("keepalives", config.get_keepalives() != plain.get_keepalives()),
+        ("keepalives_idle", config.get_keepalives_idle() != plain.get_keepalives_idle()),
+        ("keepalives_interval", config.get_keepalives_interval() != plain.get_keepalives_interval()),
+        ("keepalives_retries", config.get_keepalives_retries() != plain.get_keepalives_retries()),
+    ];
+    let unmapped: Vec<&str> = options.into_iter().filter(|(_, is_set)| *is_set).map(|(name, _)| name).collect();
+    if unmapped.is_empty() {
+        return Ok(());
+    }
+    Err(Error::Unavailable(format!(
+        "pg_dump and pg_restore cannot be given {} of the database address: leave it out of the address for backups and \
+         restores",
+        unmapped.join(", ")
+    )))
 }
 
 /// Returns the files that rows name, ordered by id, after `after`.

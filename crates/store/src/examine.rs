@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use tarn_model::Time;
+use tarn_model::host_binding::DriverBinding;
 
 use crate::db::{migrations, params};
-use crate::{Result, Store, Tx, db};
+use crate::{Error, Result, Store, Tx, db, installation};
 
 /// The schema version that this program supports.
 pub const SCHEMA_VERSION: i64 = db::SCHEMA_VERSION;
@@ -49,11 +50,24 @@ pub async fn health(store: &Store) -> Result<Health> {
 
 /// Returns the version of the schema; `None` for an empty database.
 pub fn version(tx: &mut Tx<'_>) -> Result<Option<i64>> {
-    match tx.row("select count(*) from migrations", &[], |row| row.integer()) {
-        Err(crate::Error::Database(why)) if MISSING_TABLE_ERRORS.iter().any(|missing| why.contains(missing)) => {
-            Ok(None)
-        }
-        version => version,
+    unless_missing(tx.row("select count(*) from migrations", &[], |row| row.integer()))
+}
+
+/// Returns which driver a database of any schema is bound to. An empty database and one of schema 1 are bound to none.
+pub fn driver_binding(tx: &mut Tx<'_>) -> Result<Option<DriverBinding>> {
+    unless_missing(installation::driver_binding(tx))
+}
+
+/// Returns the addresses from which engines, and commands that write, are connected to a database on a server. Such a
+/// process is not connected itself when it asks with [`Store::open_read_only`].
+pub async fn users(store: &Store) -> Result<Vec<String>> {
+    store.users().await
+}
+
+fn unless_missing<T>(read: Result<Option<T>>) -> Result<Option<T>> {
+    match read {
+        Err(Error::Database(why)) if MISSING_TABLE_ERRORS.iter().any(|missing| why.contains(missing)) => Ok(None),
+        read => read,
     }
 }
 
@@ -66,7 +80,7 @@ pub fn refusal(tx: &mut Tx<'_>) -> Result<Option<String>> {
     match tx.rows(migrations::ROWS, &[], read) {
         Ok(recorded) => Ok(migrations::check(&recorded).err().map(|error| error.to_string())),
         // The columns or the table do not exist.
-        Err(crate::Error::Database(_)) => Ok(None),
+        Err(Error::Database(_)) => Ok(None),
         Err(error) => Err(error),
     }
 }

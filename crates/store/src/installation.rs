@@ -2,7 +2,7 @@
 //! are updated.
 
 use tarn_model::Time;
-use tarn_model::host_binding::{HostBinding, Place};
+use tarn_model::host_binding::{DriverBinding, HostBinding, Place};
 
 use crate::db::params;
 use crate::{Error, Result, Tx};
@@ -41,19 +41,30 @@ pub fn get(tx: &mut Tx<'_>, key: &str) -> Result<Option<String>> {
     tx.row("select value from installation where key = $1", &params![key], |row| row.text())
 }
 
-/// The name of the binding to an installation of the local driver: its id, when its engine was seen, and its seat.
-const HOST_BINDING: &str = "local_driver";
+/// The name of the binding to a driver: to an installation of the local driver, with its id, when its engine was seen,
+/// and its seat, or to [`FAKE_DRIVER`].
+const DRIVER_BINDING: &str = "local_driver";
 
-/// Returns to which installation of the local driver the database is bound.
-pub fn host_binding(tx: &mut Tx<'_>) -> Result<Option<HostBinding>> {
-    let Some(text) = get(tx, HOST_BINDING)? else { return Ok(None) };
-    parse_host_binding(&text).map(Some).ok_or_else(|| Error::Corrupt(format!("the binding {text:?} to a host")))
+/// Stands for the fake driver, which has no installation.
+const FAKE_DRIVER: &str = "fake";
+
+/// Returns which driver the database is bound to.
+pub fn driver_binding(tx: &mut Tx<'_>) -> Result<Option<DriverBinding>> {
+    let Some(text) = get(tx, DRIVER_BINDING)? else { return Ok(None) };
+    if text == FAKE_DRIVER {
+        return Ok(Some(DriverBinding::Fake));
+    }
+    let bound = parse_host_binding(&text).map(DriverBinding::Host);
+    bound.map(Some).ok_or_else(|| Error::Corrupt(format!("the binding {text:?} to a driver")))
 }
 
-/// Binds the database to an installation of the local driver.
-pub fn set_host_binding(tx: &mut Tx<'_>, binding: &HostBinding) -> Result<()> {
-    let seen = binding.seen.map_or_else(|| "stopped".to_owned(), |seen| seen.as_micros().to_string());
-    set(tx, HOST_BINDING, &format!("{} {seen} {}", binding.place.installation, binding.place.seat))
+/// Binds the database to a driver.
+pub fn set_driver_binding(tx: &mut Tx<'_>, binding: &DriverBinding) -> Result<()> {
+    let DriverBinding::Host(HostBinding { place, seen }) = binding else {
+        return set(tx, DRIVER_BINDING, FAKE_DRIVER);
+    };
+    let seen = seen.map_or_else(|| "stopped".to_owned(), |seen| seen.as_micros().to_string());
+    set(tx, DRIVER_BINDING, &format!("{} {seen} {}", place.installation, place.seat))
 }
 
 fn parse_host_binding(text: &str) -> Option<HostBinding> {

@@ -77,6 +77,14 @@ impl Store {
         }
     }
 
+    /// The addresses from which other processes use a database on a server.
+    pub(crate) async fn users(&self) -> Result<Vec<String>> {
+        match &*self.backend {
+            Backend::Sqlite(_) => Ok(Vec::new()),
+            Backend::Postgres(postgres) => postgres.users().await,
+        }
+    }
+
     /// Returns whether the database responds, within two seconds if it is a server, however busy its connections are.
     pub async fn ping(&self) -> Result<()> {
         match &*self.backend {

@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use tarn_control::host_binding::Found;
 use tarn_control::reconcilers::clock;
 use tarn_control::{bootstrap, host_binding};
-use tarn_model::host_binding::{ALIVE, NotBound};
+use tarn_model::host_binding::{ALIVE, DriverBinding, NotBound};
 use tarn_model::ids::fresh_api_key;
 use tarn_store::{Database, Store};
 
@@ -13,7 +14,7 @@ use crate::config::{DataOptions, parse_database};
 use crate::data;
 use crate::environment::{EngineClock, RandomIds, SystemClock};
 use crate::failure::{Failure, Result};
-use crate::serve::startup::host_binding::own_place;
+use crate::serve::startup::host_binding::{examine, own_place};
 
 /// Creates a new API key for the administrator. It is valid at once, also while the engine runs.
 pub(crate) async fn reset_admin_key(options: &DataOptions) -> Result<()> {
@@ -56,6 +57,8 @@ pub(crate) async fn adopt_database(options: &DataOptions) -> Result<()> {
                 .to_owned(),
         ));
     }
+    // A refused adoption changes nothing, neither in the database nor in the directory.
+    check_adoption(&database).await?;
     let engine_clock = Arc::new(EngineClock::new());
     let store = Store::open(&database, engine_clock.clone(), Arc::new(RandomIds)).await;
     let store = store.map_err(|e| Failure::with_cause("cannot open the database", e))?;
@@ -63,23 +66,40 @@ pub(crate) async fn adopt_database(options: &DataOptions) -> Result<()> {
     let resumed = clock::resume(&store, engine_clock).await;
     resumed.map_err(|e| Failure::with_cause("cannot read the clock of the database server", e))?;
     let failed = |e| Failure::with_cause("cannot bind the database", e);
-    // A refused adoption leaves nothing in the directory.
-    host_binding::check_adoption(&store).await.map_err(failed)?.map_err(cannot_adopt)?;
     data::create_directory(&dir)?;
     // The next engine of this directory must find the id that the database gets.
     let _lock = data::lock_directory(&dir).await?;
     let place = own_place(&dir)?;
     let own = place.installation.clone();
     let earlier = host_binding::adopt(&store, place).await.map_err(failed)?.map_err(cannot_adopt)?;
-    match earlier.filter(|earlier| *earlier != own) {
-        Some(earlier) => println!(
-            "The database belongs to installation {own} in {} now, and no longer to {earlier}. An engine of {earlier} is \
-             refused. The next start here marks clusters and volumes that this host does not have as FAILED.",
-            dir.display()
-        ),
-        None => println!("The database belongs to installation {own} in {}.", dir.display()),
-    }
+    let earlier = match earlier {
+        Some(DriverBinding::Host(bound)) if bound.place.installation != own => bound.place.installation,
+        Some(DriverBinding::Fake) => "the fake driver".to_owned(),
+        _ => {
+            println!("The database belongs to installation {own} in {}.", dir.display());
+            return Ok(());
+        }
+    };
+    println!(
+        "The database belongs to installation {own} in {}, and no longer to {earlier}. An engine of {earlier} is refused. \
+         The next start here marks clusters and volumes that this host does not have as FAILED.",
+        dir.display()
+    );
     Ok(())
+}
+
+/// Refuses a database that an engine uses, on a connection that changes nothing.
+async fn check_adoption(database: &Database) -> Result<()> {
+    let Found { bound, users, now } = examine(database).await?;
+    match &bound {
+        Some(bound @ DriverBinding::Host(_)) => bound.check_replaceable(now).map_err(cannot_adopt),
+        // Nothing but its connections shows that such an engine is alive.
+        Some(DriverBinding::Fake) | None if !users.is_empty() => Err(Failure(format!(
+            "an engine uses this database (connected from {}): stop every engine on it first",
+            users.join(", ")
+        ))),
+        Some(DriverBinding::Fake) | None => Ok(()),
+    }
 }
 
 fn cannot_adopt(refused: NotBound) -> Failure {
@@ -90,5 +110,6 @@ fn cannot_adopt(refused: NotBound) -> Failure {
             ALIVE.as_secs()
         )),
         NotBound::Foreign { installation } => Failure(format!("the database belongs to installation {installation}")),
+        NotBound::OfFakeDriver => Failure("the database belongs to the fake driver".to_owned()),
     }
 }

@@ -1,8 +1,8 @@
-//! To which installation of the local driver a database is bound.
+//! Which driver a database is bound to: the local driver of one installation, or the fake driver.
 //!
-//! The driver sees the instances and volumes of its own installation only. Two engines with different installations on
-//! one database would each take what the other has for lost. So the first engine binds the database to its
-//! installation, and another one is refused until an operator binds the database anew.
+//! A driver sees the instances and volumes of its own installation only. Two engines with different installations, or
+//! different drivers, on one database would each take what the other has for lost. So the first engine binds the
+//! database, and another one is refused until an operator binds the database anew.
 
 use std::time::Duration;
 
@@ -32,13 +32,54 @@ pub struct HostBinding {
     pub seen: Option<Time>,
 }
 
+/// Which driver has the instances and volumes of a database.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DriverBinding {
+    /// The local driver of one installation.
+    Host(HostBinding),
+    /// The fake driver, whose world replicas share.
+    Fake,
+}
+
+/// An engine that is about to use a database.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Claimant {
+    /// It has the local driver, at this place.
+    Host(Place),
+    /// It has the fake driver.
+    Fake,
+}
+
 /// Why an engine may not use the database, or an operator may not bind it anew.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotBound {
-    /// The database is bound to another installation.
+    /// The database is bound to another installation of the local driver.
     Foreign { installation: String },
+    /// The database is bound to the fake driver.
+    OfFakeDriver,
     /// An engine of this installation was alive a moment ago at another place. Waiting helps if it has died.
     AliveElsewhere { seconds_ago: u64 },
+}
+
+impl DriverBinding {
+    /// Decides whether an engine may use a database with this binding. A database without one accepts any.
+    pub fn admit(bound: Option<&Self>, claimant: &Claimant, now: Time) -> Result<(), NotBound> {
+        match (bound, claimant) {
+            (None, _) | (Some(DriverBinding::Fake), Claimant::Fake) => Ok(()),
+            (Some(DriverBinding::Host(bound)), Claimant::Host(place)) => bound.admit(place, now),
+            (Some(DriverBinding::Host(bound)), Claimant::Fake) => Err(bound.foreign()),
+            (Some(DriverBinding::Fake), Claimant::Host(_)) => Err(NotBound::OfFakeDriver),
+        }
+    }
+
+    /// Decides whether an operator may bind the database to another installation. Engines with the fake driver do not
+    /// say that they are alive; only their connections to the database show it.
+    pub fn check_replaceable(&self, now: Time) -> Result<(), NotBound> {
+        match self {
+            DriverBinding::Host(bound) => bound.check_replaceable(now),
+            DriverBinding::Fake => Ok(()),
+        }
+    }
 }
 
 impl HostBinding {
@@ -47,20 +88,22 @@ impl HostBinding {
         HostBinding { place, seen: Some(now) }
     }
 
-    /// Decides whether an engine at `place` may use a database with this binding. A database without one accepts any.
-    pub fn admit(bound: Option<&Self>, place: &Place, now: Time) -> Result<(), NotBound> {
-        let Some(bound) = bound else { return Ok(()) };
-        if bound.place.installation != place.installation {
-            return Err(NotBound::Foreign { installation: bound.place.installation.clone() });
+    /// Decides whether an engine with the local driver at `place` may use the database.
+    fn admit(&self, place: &Place, now: Time) -> Result<(), NotBound> {
+        if self.place.installation != place.installation {
+            return Err(self.foreign());
         }
-        match bound.seconds_since_alive(now) {
-            Some(seconds_ago) if bound.place.seat != place.seat => Err(NotBound::AliveElsewhere { seconds_ago }),
+        match self.seconds_since_alive(now) {
+            Some(seconds_ago) if self.place.seat != place.seat => Err(NotBound::AliveElsewhere { seconds_ago }),
             _ => Ok(()),
         }
     }
 
-    /// Decides whether an operator may bind the database to another installation.
-    pub fn check_replaceable(&self, now: Time) -> Result<(), NotBound> {
+    fn foreign(&self) -> NotBound {
+        NotBound::Foreign { installation: self.place.installation.clone() }
+    }
+
+    fn check_replaceable(&self, now: Time) -> Result<(), NotBound> {
         self.seconds_since_alive(now).map_or(Ok(()), |seconds_ago| Err(NotBound::AliveElsewhere { seconds_ago }))
     }
 
@@ -87,7 +130,9 @@ mod tests {
         let ours = place("abc123", "boot-1 /data");
         let running = HostBinding::alive(ours.clone(), start);
         let stopped = HostBinding { seen: None, ..running.clone() };
-        let admit = |bound: Option<&HostBinding>, place: &Place, now| HostBinding::admit(bound, place, now);
+        let admit = |bound: Option<&HostBinding>, place: &Place, now| {
+            DriverBinding::admit(bound.cloned().map(DriverBinding::Host).as_ref(), &Claimant::Host(place.clone()), now)
+        };
 
         assert_eq!(admit(None, &ours, soon), Ok(()), "a database without a binding accepts any engine");
         assert_eq!(admit(Some(&running), &ours, soon), Ok(()), "an engine that was killed starts again at once");
@@ -102,6 +147,21 @@ mod tests {
         }
         assert_eq!(running.check_replaceable(soon), Err(NotBound::AliveElsewhere { seconds_ago: 30 }));
         assert_eq!([running.check_replaceable(late), stopped.check_replaceable(soon)], [Ok(()), Ok(())]);
+    }
+
+    /// The fake driver has no part in what the local driver has, and the other way around.
+    #[test]
+    fn drivers_share_no_database() {
+        let now = Time::from_micros(1_794_774_000_000_000);
+        let (host, stopped) = (place("abc123", "boot-1 /data"), None);
+        let bound = DriverBinding::Host(HostBinding { place: host.clone(), seen: stopped });
+        let foreign = NotBound::Foreign { installation: "abc123".into() };
+        assert_eq!(DriverBinding::admit(Some(&bound), &Claimant::Fake, now), Err(foreign));
+        let fake = DriverBinding::Fake;
+        assert_eq!(DriverBinding::admit(Some(&fake), &Claimant::Host(host), now), Err(NotBound::OfFakeDriver));
+        assert_eq!(DriverBinding::admit(Some(&fake), &Claimant::Fake, now), Ok(()), "replicas share it");
+        assert_eq!(DriverBinding::admit(None, &Claimant::Fake, now), Ok(()));
+        assert_eq!(fake.check_replaceable(now), Ok(()));
     }
 
     /// A clock that is ahead does not make an engine dead.

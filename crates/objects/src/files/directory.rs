@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags};
+use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use tarn_model::ids::FileId;
 use tarn_model::{Ids, Time};
@@ -67,6 +67,12 @@ impl Directory {
         tarn_base::files::sync_parent(path)?;
         let root = rustix::fs::openat(CWD, path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         rustix::fs::fchmod(&root, Mode::RWXU)?;
+        // Replicas share the directory, and a restore that takes it over has it for itself.
+        match rustix::fs::flock(&root, FlockOperation::NonBlockingLockShared) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => return Err(io::Error::other("`tarn restore` takes it over at the moment")),
+            Err(error) => return Err(error.into()),
+        }
         let ids_handed_out = AtomicU64::new(ids.bits());
         let shards = (0..PAIRS).map(|_| Shard::default()).collect();
         Ok(Directory {

@@ -35,6 +35,7 @@ pub use pending::Pending;
 pub use reader::FileReader;
 use sums::Hashers;
 pub use sums::Sums;
+use sweep::LeftByBackup;
 pub use sweep::Swept;
 pub use writing::intake::{Intake, Received, ReceivedBody};
 
@@ -54,7 +55,8 @@ struct Inner {
     hashers: Hashers,
     /// The last known free bytes, and when they were read.
     recent_free: Mutex<Option<(Time, u64)>>,
-    /// Signals that files were left to the sweep, because a backup needs them.
+    /// The files that were left to the sweep, because a backup needs them, and the signal that there are some.
+    left: LeftByBackup,
     left_to_sweep: Notify,
 }
 
@@ -64,8 +66,8 @@ impl Files {
     pub fn open(dir: &Path, reserve_bytes: u64, ids: Arc<dyn Ids>) -> io::Result<Files> {
         let directory = Arc::new(Directory::open(dir, reserve_bytes, ids)?);
         let (buffers, hashers, recent_free) = (Arc::default(), Hashers::start()?, Mutex::default());
-        let left_to_sweep = Notify::new();
-        Ok(Files(Arc::new(Inner { directory, buffers, hashers, recent_free, left_to_sweep })))
+        let (left, left_to_sweep) = (LeftByBackup::default(), Notify::new());
+        Ok(Files(Arc::new(Inner { directory, buffers, hashers, recent_free, left, left_to_sweep })))
     }
 
     /// Receives a body. A small body stays in memory, a larger one becomes a file while it arrives.
@@ -95,17 +97,20 @@ impl Files {
             return;
         }
         let remove = move |directory: &Arc<Directory>| {
-            let Removal::Allowed { _lock } = directory.begin_removal()? else { return Ok(false) };
+            let Removal::Allowed { _lock } = directory.begin_removal()? else { return Ok(files) };
             for file in files {
                 if let Err(error) = directory.remove(&file) {
                     tracing::warn!(%file, %error, "a file is left to the sweep");
                 }
             }
-            Ok(true)
+            Ok(Vec::new())
         };
         match self.run_blocking(remove).await {
-            Ok(true) => {}
-            Ok(false) => self.0.left_to_sweep.notify_one(),
+            Ok(held) if held.is_empty() => {}
+            Ok(held) => {
+                self.0.left.add(held);
+                self.0.left_to_sweep.notify_one();
+            }
             Err(error) => tracing::warn!(%error, "files are left to the sweep"),
         }
     }
@@ -139,14 +144,15 @@ impl Files {
     }
 
     /// Visits every file in batches. `referenced` returns which of them have a row. The others are removed, unless they
-    /// are in flight in this process or have changed within `grace` before `now`.
+    /// are in flight in this process or have changed within `grace` before `now`. Those that [`Files::remove`] left
+    /// because of a backup come first, and are removed however young they are.
     pub async fn sweep<F, Fut, E>(&self, grace: Duration, now: Time, referenced: F) -> Result<Swept, E>
     where
         F: FnMut(Vec<FileId>) -> Fut,
         Fut: Future<Output = Result<HashSet<FileId>, E>>,
         E: From<io::Error>,
     {
-        sweep::sweep(&self.0.directory, grace, now, referenced).await
+        sweep::sweep(&self.0.directory, &self.0.left, grace, now, referenced).await
     }
 
     async fn run_blocking<T: Send + 'static>(

@@ -6,7 +6,7 @@
 use axum::Router;
 use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::from_fn_with_state;
-use axum::routing::get;
+use axum::routing::{MethodFilter, get, on};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -19,14 +19,13 @@ use super::{
 };
 use crate::App;
 
-/// Turns a part of the page into a function that registers its routes, and for tests into a list of methods and paths.
+/// Turns a part of the page into a function that registers its routes, and into a list of methods and paths.
 macro_rules! page {
     ($register:ident, $listed:ident: $($method:ident $path:literal $($handler:ident)::+;)+) => {
         fn $register(router: OpenApiRouter<App>) -> OpenApiRouter<App> {
             router$(.routes(routes!($($handler)::+)))+
         }
 
-        #[cfg(test)]
         const $listed: &[(&str, &str)] = &[$((stringify!($method), $path)),+];
     };
 }
@@ -140,7 +139,7 @@ pub fn router(app: App) -> Router {
         .route_layer(from_fn_with_state(app.clone(), serve_from_cache))
         .route_layer(from_fn_with_state(app.clone(), authenticate));
     let (router, _) = open_routes().merge(secured).split_for_parts();
-    router
+    register_bare_verbs(router)
         .fallback(unknown_route)
         .method_not_allowed_fallback(wrong_method)
         .layer(from_fn_with_state(app.clone(), observe))
@@ -158,6 +157,36 @@ fn open_routes() -> OpenApiRouter<App> {
 
 fn secured_routes() -> OpenApiRouter<App> {
     register_secured_routes(OpenApiRouter::new())
+}
+
+/// Registers the paths that end with a verb where a name has to follow. They would be read as names: the cluster that
+/// `DELETE /cluster/info` destroys is not named `info`.
+fn register_bare_verbs(router: Router<App>) -> Router<App> {
+    bare_verbs().fold(router, |router, (method, path)| {
+        let method = Method::from_bytes(method.as_bytes()).ok().and_then(|method| MethodFilter::try_from(method).ok());
+        router.route(path, on(method.expect("the page has methods that axum knows"), missing_name))
+    })
+}
+
+/// The methods and paths of the page without the name at their ends, where a name in the place of the verb has a route.
+fn bare_verbs() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let is_name = |part: &str| part.starts_with('{');
+    let all = || OPEN_ROUTES.iter().chain(SECURED_ROUTES);
+    all().filter_map(move |(method, path)| {
+        let (bare, name) = path.rsplit_once('/')?;
+        let (noun, verb) = bare.rsplit_once('/')?;
+        let has_names = |(_, other): &(&str, &str)| {
+            other.rsplit_once('/').is_some_and(|(left, right)| left == noun && is_name(right))
+        };
+        (is_name(name) && !is_name(verb) && all().any(has_names)).then_some((*method, bare))
+    })
+}
+
+async fn missing_name(method: Method, uri: Uri) -> Failure {
+    let path = uri.path();
+    let message =
+        format!("{method} {path} needs a name or an id at its end: {path}/…; /openapi.json lists what there is");
+    Failure::new(StatusCode::NOT_FOUND, "unknown_route", message)
 }
 
 async fn unknown_route(method: Method, uri: Uri) -> Failure {
@@ -197,6 +226,21 @@ mod tests {
             page.sort();
             assert_eq!(declared(routes), page);
         }
+    }
+
+    /// A verb without the name that has to follow is not read as a name.
+    #[test]
+    fn verbs_without_names_have_routes() {
+        let found: Vec<String> = bare_verbs().map(|(method, path)| format!("{method} {path}")).collect();
+        let expected = [
+            "GET /cluster/info",
+            "PATCH /cluster/edit",
+            "GET /cluster/operations",
+            "POST /cluster/restart",
+            "GET /storage/info",
+            "PATCH /storage/edit",
+        ];
+        assert_eq!(found, expected);
     }
 
     /// A word that a path has in the place of a name is reserved: an object with that name could not be reached by it.

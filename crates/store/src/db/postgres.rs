@@ -74,6 +74,14 @@ impl Postgres {
         self.pool.ping().await
     }
 
+    /// The addresses from which engines use the database.
+    pub(crate) async fn users(&self) -> Result<Vec<String>> {
+        let lease = self.pool.acquire().await?;
+        let users = guard::user_addresses(&lease.connection.client, lease.deadline).await?;
+        lease.release();
+        Ok(users)
+    }
+
     /// The self-diagnosis of the server and the privileges of this user.
     pub(crate) async fn health(&self) -> Result<Health> {
         let lease = self.pool.acquire().await?;

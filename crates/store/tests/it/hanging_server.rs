@@ -1,11 +1,14 @@
 //! A database server that hangs: every call ends, no outcome is invented, and everything goes on when it responds again.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
+use futures::poll;
 use tarn_store::testing::{DatabaseKind, Held, Proxy, World, fresh};
 use tarn_store::{Error, Store, Tx, backup, installation};
+use tokio::time::Instant;
 
 /// No call takes as long: one that does has no limit of its own.
 const FOREVER: Duration = Duration::from_secs(60);
@@ -61,6 +64,40 @@ async fn every_call_ends_while_server_hangs() {
     };
     tokio::time::timeout(FOREVER, closed).await.expect("the connections that were waiting are closed");
     world.store.write(|tx| installation::set(tx, "first", "3")).await.unwrap();
+}
+
+/// A ping ends within two seconds of the paused clock, while a call that began before it still waits.
+#[tokio::test(flavor = "multi_thread")]
+async fn ping_does_not_wait_for_calls() {
+    let Some((world, proxy)) = world().await else { return };
+    world.store.ping().await.unwrap();
+    proxy.hold(Held::Everything);
+    let store = world.store.clone();
+    // The time of this runtime goes on only when all of its work waits, so the order is that of the limits. The
+    // connections belong to the other runtime.
+    let measured = tokio::task::spawn_blocking(move || {
+        let paused = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+        paused.block_on(async {
+            let began = Instant::now();
+            let mut call = pin!(store.read(|tx| installation::get(tx, "first")));
+            assert!(poll!(&mut call).is_pending());
+            for _ in 0..2 {
+                let asked = Instant::now();
+                tokio::select! {
+                    biased;
+                    ended = &mut call => panic!("the call waits longer than the ping: {ended:?}"),
+                    pinged = store.ping() => assert!(is_unavailable(&pinged), "{pinged:?}"),
+                }
+                assert!(asked.elapsed() <= Duration::from_secs(2), "{:?}", asked.elapsed());
+            }
+            assert!(is_unavailable(&call.await));
+            began.elapsed()
+        })
+    });
+    let whole = measured.await.unwrap();
+    assert!((Duration::from_secs(5)..=Duration::from_secs(11)).contains(&whole), "{whole:?}");
+    proxy.hold(Held::Nothing);
+    world.store.ping().await.unwrap();
 }
 
 /// A command that reads a whole database may take longer than any call of an engine.

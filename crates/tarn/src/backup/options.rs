@@ -152,6 +152,13 @@ pub(crate) struct RestoreOptions {
     /// Use the volumes that are in the configured pool, which belonged to the former installation
     #[arg(long, conflicts_with = "check")]
     pub(super) take_over_pool: bool,
+    /// Use the objects in this directory, which belonged to the former installation; object_storage.directory must name
+    /// it, too
+    #[arg(long, value_name = "DIR", conflicts_with = "check")]
+    pub(super) take_over_objects: Option<PathBuf>,
+    /// Read all objects that are taken over, and compare their checksums
+    #[arg(long, requires = "take_over_objects")]
+    pub(super) verify: bool,
     /// Restore what is intact of a damaged backup
     #[arg(long, conflicts_with = "check")]
     pub(super) damaged: bool,

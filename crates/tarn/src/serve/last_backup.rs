@@ -1,32 +1,24 @@
 //! The age of the last backup, as a metric.
 
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::Path;
 
 use tarn_model::Clock as _;
 
 use crate::backup::record::LastBackup;
 use crate::environment::SystemClock;
 
-/// How often the record is read.
-const INTERVAL: Duration = Duration::from_secs(15);
-
-/// Keeps the metric current. Without a backup there is no metric.
-pub(crate) async fn measure_age(data: PathBuf) {
-    loop {
-        if let Some(age) = age_seconds(&data) {
-            metrics::gauge!("tarn_backup_age_seconds").set(age);
-        }
-        tokio::time::sleep(INTERVAL).await;
-    }
-}
-
-fn age_seconds(data: &Path) -> Option<f64> {
+/// Returns the metric as text for a scrape. Without a backup, and when its record is lost or damaged, there is none: an
+/// age that does not change any more would look well to an alert.
+pub(super) fn render_age(data: &Path) -> String {
     match LastBackup::read(data) {
-        Ok(last) => last.map(|last| SystemClock.now().until(last.created()).as_secs_f64()),
+        Ok(Some(last)) => {
+            let age = SystemClock.now().until(last.created()).as_secs_f64();
+            format!("# TYPE tarn_backup_age_seconds gauge\ntarn_backup_age_seconds {age}\n\n")
+        }
+        Ok(None) => String::new(),
         Err(error) => {
             tracing::debug!(%error, "the record of the last backup cannot be read");
-            None
+            String::new()
         }
     }
 }

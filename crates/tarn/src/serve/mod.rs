@@ -54,9 +54,8 @@ pub(crate) async fn run_engine(config: Config) -> Result<()> {
     let listeners = Listeners::open(&config)?;
     let (stop, stopped) = watch::channel(false);
     if let Some(metrics) = config.metrics_listen {
-        let (listener, router) = metrics::start_metrics(metrics)?;
+        let (listener, router) = metrics::start_metrics(metrics, config.data.clone())?;
         let stopped = wait_until_stopped(stopped.clone());
-        tokio::spawn(last_backup::measure_age(config.data.clone()));
         tokio::spawn(tarn_server::serve(listener, router, Default::default(), stopped, DRAIN_TIMEOUT));
     }
     let opened = waiting::open_when_possible(&config, &listeners, lock, signalled.as_mut()).await?;

@@ -6,3 +6,4 @@ mod arrows;
 mod dependencies;
 mod kill;
 mod local;
+mod version;

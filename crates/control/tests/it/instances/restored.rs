@@ -13,7 +13,7 @@ use tarn_control::runner::faults::{Fault, FaultPoint, Faults};
 use tarn_control::testing::{World, host_inventory, world};
 use tarn_model::clock_jumps::{Anchor, Reading};
 use tarn_model::gpus::Drain;
-use tarn_model::host_binding::{HostBinding, Place};
+use tarn_model::host_binding::{Claimant, DriverBinding, HostBinding, Place};
 use tarn_model::ids::VolumeId;
 use tarn_model::requests::RequestStatus;
 use tarn_store::testing::DatabaseKind;
@@ -168,7 +168,7 @@ async fn restored_installation_forgets_its_host(
         installation::set(tx, "machine_boot", "boot")?;
         installation::set(tx, "machine_boot_open", "{}")?;
         let former = Place { installation: "former".to_owned(), seat: "boot /var/lib/tarn".to_owned() };
-        installation::set_host_binding(tx, &HostBinding::alive(former, since))?;
+        installation::set_driver_binding(tx, &DriverBinding::Host(HostBinding::alive(former, since)))?;
         let reading = Reading { up_us: 1, now: since, set: since, boot: "boot".to_owned() };
         clock::set_anchor(tx, &Anchor::default().at(&reading))?;
         installation::set(tx, "objects_directory", "former")
@@ -183,12 +183,12 @@ async fn restored_installation_forgets_its_host(
     assert_eq!(kept.await.unwrap(), (expected, 0));
     let host = world.store.read(|tx| {
         let open = installation::get(tx, "machine_boot_open")?;
-        Ok::<_, tarn_store::Error>((installation::host_binding(tx)?, clock::anchor(tx)?, open))
+        Ok::<_, tarn_store::Error>((installation::driver_binding(tx)?, clock::anchor(tx)?, open))
     });
     assert_eq!(host.await.unwrap(), (None, Anchor::default(), None), "nothing binds it to the former host");
     // An engine with another id and on another host is admitted at once, though the former one was just alive.
     let new = Place { installation: "new".to_owned(), seat: "boot /srv/restored".to_owned() };
-    assert_eq!(host_binding::bind(&world.store, new).await.unwrap(), Ok(()));
+    assert_eq!(host_binding::bind(&world.store, Claimant::Host(new)).await.unwrap(), Ok(()));
     let world = moved(world).await;
     world.running("1xCPU", 1).await;
     assert_eq!(world.events("machine.restored").await.len(), 1);

@@ -27,7 +27,10 @@ pub(super) use create::{mkfs_error, run_mkfs};
 pub(super) use grow::ensure_volume;
 pub(super) use inspection::{observe_pool, observe_volume, observe_volumes, report_damage, report_unreadable};
 pub(super) use open::open_volume;
-pub(super) use pool::{OWNER_FILE, PoolUsage, list_volumes, measure_pool, open_pool, sweep_pool, unfinished_entries};
+pub(super) use pool::{
+    OWNER_FILE, PoolUsage, list_volumes, measure_pool, open_pool, owner, remember_take_over, sweep_pool, take_over,
+    takes_over, unfinished_entries,
+};
 pub(super) use remove::remove_volume;
 
 use crate::Error;

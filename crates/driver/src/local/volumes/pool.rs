@@ -23,6 +23,10 @@ pub(in crate::local) const OWNER_FILE: &str = "installation";
 /// The file in the data directory that stores the location of the pool.
 const LOCATION_FILE: &str = "volumes.pool";
 
+/// The file in a restored data directory with the location of a pool that is still marked as that of another
+/// installation. It shall be that of this one.
+const TAKE_OVER_FILE: &str = "volumes.take-over";
+
 /// The extension of a volume that is being created.
 pub(super) const NEW: &str = "new";
 
@@ -54,8 +58,9 @@ pub(in crate::local) fn open_pool(
         Err(TryLockError::Error(error)) => return Err(error),
     }
     let pool = pool.canonicalize()?;
-    match read_if_present(&pool.join(OWNER_FILE))? {
+    match owner(&pool)? {
         Some(owner) if owner == installation.as_bytes() => {}
+        _ if takes_over(data, &pool)? => take_over(data, &pool, installation)?,
         Some(_) => return refused("belongs to another installation: each needs a pool of its own"),
         None if remembered.is_some() => return refused(&lost),
         None if !list_volumes(&pool)?.is_empty() => {
@@ -71,6 +76,28 @@ pub(in crate::local) fn open_pool(
         files::write_durably(&data.join(LOCATION_FILE), location, 0o600)?;
     }
     Ok(Ok((pool, pool_lock)))
+}
+
+/// The id of the installation that a pool belongs to.
+pub(in crate::local) fn owner(pool: &Path) -> io::Result<Option<Vec<u8>>> {
+    read_if_present(&pool.join(OWNER_FILE))
+}
+
+/// Stores that this pool of another installation shall be that of a data directory.
+pub(in crate::local) fn remember_take_over(data: &Path, pool: &Path) -> io::Result<()> {
+    files::write_durably(&data.join(TAKE_OVER_FILE), pool.as_os_str().as_bytes(), 0o600)
+}
+
+/// Whether this pool shall be that of a data directory and is not yet.
+pub(in crate::local) fn takes_over(data: &Path, pool: &Path) -> io::Result<bool> {
+    Ok(read_if_present(&data.join(TAKE_OVER_FILE))?.as_deref() == Some(pool.as_os_str().as_bytes()))
+}
+
+/// Makes the pool that of a data directory, so that the former installation is refused.
+pub(in crate::local) fn take_over(data: &Path, pool: &Path, installation: &str) -> io::Result<()> {
+    files::write_durably(&pool.join(OWNER_FILE), installation.as_bytes(), 0o600)?;
+    fs::remove_file(data.join(TAKE_OVER_FILE))?;
+    tarn_base::files::sync_parent(&data.join(TAKE_OVER_FILE))
 }
 
 /// Removes what was half created or half removed when the engine died, and nothing else.

@@ -63,7 +63,8 @@ const MD5: Sums = Sums { md5: true, crc32: false, crc32c: false, crc64nvme: fals
 
 fn names(root: &Path) -> Vec<String> {
     let list = |path: &Path| std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap()).collect::<Vec<_>>();
-    let files = list(root).into_iter().flat_map(|shard| list(&shard.path()));
+    let shards = list(root).into_iter().filter(|entry| entry.path().is_dir());
+    let files = shards.flat_map(|shard| list(&shard.path()));
     files.map(|file| file.file_name().into_string().unwrap()).collect()
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tarn_model::Time;
 use tarn_model::ids::FileId;
+use tarn_objects::files::BackupHold;
 
 use crate::files::{TestFiles, body};
 
@@ -64,6 +65,31 @@ async fn young_files_stay() {
     assert_eq!(sweep(changed.after(MINUTE / 2)).await, 0);
     assert_eq!(sweep(LATE).await, 1);
     test.settle(0).await;
+}
+
+/// What a process deletes during a backup it removes after the backup, although other processes write files, too. A
+/// file that has a row again, or is read, is kept.
+#[tokio::test]
+async fn files_that_a_backup_needed_are_removed_after_it() {
+    let test = TestFiles::new();
+    let (deleted, read, foreign) = (keep(&test).await, keep(&test).await, keep(&test).await);
+    let hold = BackupHold::try_take(test.path(&deleted).parent().unwrap().parent().unwrap()).unwrap().unwrap();
+    test.files.remove(vec![deleted.clone(), read.clone()]).await;
+    let now = Time::from_micros(std::fs::metadata(test.path(&deleted)).unwrap().ctime() * 1_000_000);
+    let in_use = |batch: Vec<FileId>| {
+        std::future::ready(Ok::<_, io::Error>(batch.into_iter().filter(|file| *file == read).collect()))
+    };
+    let swept = test.files.sweep(MINUTE, now, in_use).await.unwrap();
+    assert!(swept.was_held && test.names().len() == 3, "{swept:?}");
+    // The hard link of a backup makes a file young again.
+    std::fs::hard_link(test.path(&deleted), test.path(&deleted).with_extension("backup")).unwrap();
+    drop(hold);
+    let swept = test.files.sweep(MINUTE, now, in_use).await.unwrap();
+    assert!(!swept.was_held && swept.removed == 1 && !test.path(&deleted).exists(), "{swept:?}");
+    assert!(test.path(&foreign).exists() && test.path(&read).exists(), "another process may need a young file");
+    let nothing = |_| std::future::ready(Ok::<_, io::Error>(HashSet::new()));
+    assert_eq!(test.files.sweep(MINUTE, now, nothing).await.unwrap().removed, 1);
+    assert!(!test.path(&read).exists() && test.path(&foreign).exists());
 }
 
 /// A failed lookup of rows removes nothing.

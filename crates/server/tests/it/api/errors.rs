@@ -42,6 +42,37 @@ async fn refusal_body_has_four_fields() {
     }
 }
 
+/// The verbs of clusters and volumes are no names: a method that their paths do not take is refused, with those that
+/// they take, also where a name has to follow the verb.
+#[tokio::test(flavor = "multi_thread")]
+async fn verbs_are_no_names() {
+    let world = World::open(DatabaseKind::Sqlite).await.unwrap();
+    for (path, allowed) in [
+        ("/cluster/create", "POST"),
+        ("/cluster/list", "GET,HEAD"),
+        ("/cluster/quote", "GET,HEAD"),
+        ("/cluster/types", "GET,HEAD"),
+        ("/cluster/info", "GET,HEAD"),
+        ("/cluster/edit", "PATCH"),
+        ("/cluster/restart", "POST"),
+        ("/cluster/operations", "GET,HEAD"),
+        ("/storage/create", "POST"),
+        ("/storage/list", "GET,HEAD"),
+        ("/storage/quote", "GET,HEAD"),
+        ("/storage/attach", "POST"),
+        ("/storage/detach", "POST"),
+        ("/storage/info", "GET,HEAD"),
+        ("/storage/edit", "PATCH"),
+    ] {
+        let refused = world.call(Call::new(Method::DELETE, path).key(&world.admin)).await;
+        assert_eq!(refused.refusal(), (405, "wrong_method".to_owned()), "{path}");
+        assert_eq!(refused.headers["allow"], allowed, "{path}");
+    }
+    let refused = world.get(&world.admin, "/cluster/info").await;
+    assert_eq!(refused.refusal(), (404, "unknown_route".to_owned()));
+    assert!(refused.message().contains("needs a name or an id at its end"), "{}", refused.message());
+}
+
 /// A GET with a body is refused; an empty body counts as none.
 #[tokio::test(flavor = "multi_thread")]
 async fn get_with_body_is_refused() {

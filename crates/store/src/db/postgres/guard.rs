@@ -38,13 +38,14 @@ pub(super) async fn use_alone(client: &Client, deadline: Deadline) -> Result<()>
         tokio::time::sleep(PAUSE).await;
     }
     let users = user_addresses(client, deadline).await?;
+    let from = if users.is_empty() { String::new() } else { format!(" (connected from {})", users.join(", ")) };
     Err(Error::Unavailable(format!(
-        "an engine, or another command of Tarn, uses it{users}: stop every engine on it and try again"
+        "an engine, or another command of Tarn, uses it{from}: stop every engine on it and try again"
     )))
 }
 
-/// The addresses from which the lock is held, as the end of a sentence.
-async fn user_addresses(client: &Client, deadline: Deadline) -> Result<String> {
+/// The addresses from which the lock is held.
+pub(super) async fn user_addresses(client: &Client, deadline: Deadline) -> Result<Vec<String>> {
     let sql = "select distinct coalesce(host(users.client_addr), 'this host') from pg_locks locks \
                join pg_stat_activity users on users.pid = locks.pid \
                where locks.locktype = 'advisory' and locks.granted and locks.objsubid = 1 \
@@ -52,8 +53,7 @@ async fn user_addresses(client: &Client, deadline: Deadline) -> Result<String> {
                and locks.classid::bigint = $1 and locks.objid::bigint = $2 order by 1";
     let (high, low) = (USE_LOCK >> 32, USE_LOCK & 0xffff_ffff);
     let rows = deadline.wait(client.query(sql, &[&high, &low])).await?;
-    let addresses: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
-    Ok(if addresses.is_empty() { String::new() } else { format!(" (connected from {})", addresses.join(", ")) })
+    Ok(rows.iter().map(|row| row.get(0)).collect())
 }
 
 /// Runs statements in one round trip, the last of which returns true or false.

@@ -107,5 +107,28 @@ mod tests {
         ];
         assert_eq!(found, expected.map(|(name, value)| (name, value.to_owned())));
         assert!(environment("postgres://[").is_err_and(|e| !e.0.contains('[')));
+        let url = "postgres://db/tarn?hostaddr=192.0.2.7&options=-c%20search_path%3Dtarn&sslmode=disable&connect_timeout=5\
+                   &target_session_attrs=read-write";
+        let found = environment(url).unwrap();
+        let expected = [
+            ("PGHOST", "db"),
+            ("PGHOSTADDR", "192.0.2.7"),
+            ("PGDATABASE", "tarn"),
+            ("PGOPTIONS", "-c search_path=tarn"),
+            ("PGCONNECT_TIMEOUT", "5"),
+            ("PGSSLMODE", "disable"),
+            ("PGTARGETSESSIONATTRS", "read-write"),
+        ];
+        assert_eq!(found, expected.map(|(name, value)| (name, value.to_owned())));
+    }
+
+    /// What these programs cannot be told is refused by name: they would connect in another way than the engine.
+    #[test]
+    fn unknown_options_are_refused() {
+        for option in ["sslmode=require", "channel_binding=require", "keepalives_idle=5", "tcp_user_timeout=9"] {
+            let said = environment(&format!("postgres://ann:secret@db/tarn?{option}")).unwrap_err().0;
+            let name = option.split_once('=').unwrap().0;
+            assert!(said.contains(name) && !said.contains("secret"), "{said}");
+        }
     }
 }

@@ -1,12 +1,17 @@
 //! Restoring a backup as a new installation, and the trial of that.
 //!
 //! Everything is prepared in a directory beside the new data directory, which gets its name last. So an interrupted
-//! restore leaves nothing that an engine would take for its data.
+//! restore leaves nothing that an engine would take for its data, and nothing that keeps the former installation from
+//! what survived of it.
 
+mod prepared;
+mod publish;
 mod steps;
+mod surviving_objects;
 mod target;
 mod trial;
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use tarn_base::files;
@@ -15,17 +20,18 @@ use tarn_model::Clock as _;
 use tarn_store::{Database, backup};
 
 use super::options::RestoreOptions;
-use super::parts::contents;
+use super::parts::{contents, database};
 use super::place::manifest::Manifest;
 use super::place::{Backup, Place};
 use super::{join_some, print_json, say, verify};
 use crate::data::ownership_mark;
 use crate::environment::SystemClock;
 use crate::failure::{Failure, Result};
+use publish::{give_up, publish};
 use steps::{
     missing_objects, open_key, open_restored, present_volumes, restore_database, restore_objects, restore_volumes,
 };
-use target::{Target, prepare_target, publish, remove_tree};
+use target::{Target, prepare_target};
 use trial::run_trial;
 
 /// What is reported about a restore.
@@ -37,6 +43,8 @@ struct Report {
     /// Contents of objects that the backup does not have, or that are damaged in it.
     objects_missing: Vec<String>,
     objects: u64,
+    /// How many files of objects survived that the database does not name.
+    objects_unnamed: u64,
     faults: Vec<String>,
 }
 
@@ -62,15 +70,16 @@ pub(super) async fn run_restore(options: &RestoreOptions, is_json: bool) -> Resu
         return run_trial(options, &place, &backup, &manifest, key, is_json).await;
     }
     let target = prepare_target(options, &manifest)?;
-    let restored = restore_into(&target, &place, &backup, &manifest, key).await;
-    let report = restored.inspect_err(|_| {
-        for prepared in [&target.data, &target.objects] {
-            // Another failure leaves it, and the next restore names it.
-            let _ = remove_tree(prepared);
+    let report = match restore_into(&target, &place, &backup, &manifest, key).await {
+        Ok(report) => report,
+        Err(failure) => {
+            give_up(target);
+            return Err(failure);
         }
-    })?;
-    publish(&target)?;
-    print_report(&report, &target, &manifest, is_json);
+    };
+    let data = target.final_data.clone();
+    publish(target)?;
+    print_report(&report, &data, &manifest, is_json);
     Ok(if report.objects_missing.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -102,22 +111,25 @@ async fn finish_restore(
 ) -> Result<Report> {
     let store = open_restored(&target.database).await?;
     let list = contents::read_list(&backup.directory).map_err(|e| Failure::with_cause("cannot read the objects", e))?;
-    let mark = restore_objects(target, place, &list)?;
-    let objects_missing = missing_objects(&store, target).await?;
+    if let Some(surviving) = &target.surviving {
+        surviving.prepare(&target.data, database::read_identity(&store).await?.objects_mark.as_deref())?;
+    }
+    restore_objects(target, place, &list)?;
+    let (objects_missing, objects_unnamed) = missing_objects(&store, target).await?;
     let present = present_volumes(target, manifest)?;
     let why = format!(
         "The installation was restored at {} from a backup of {}, and what ran on the former host was not brought back",
         SystemClock.now(),
         manifest.created
     );
-    let ended = restored::end_former_work(&store, &why, &present, (ownership_mark::MARK_NAME, &mark)).await;
+    let ended = restored::end_former_work(&store, &why, &present, (ownership_mark::MARK_NAME, &target.mark)).await;
     let ended = ended.map_err(|e| Failure::with_cause("cannot end what ran on the former host", e))?;
     let faults = restored::audit_restored(&store, &present).await;
     let faults = faults.map_err(|e| Failure::with_cause("cannot examine the restored database", e))?;
     if !faults.is_empty() {
         return Err(Failure(format!("the restored database is not right:\n  {}", join_some(&faults))));
     }
-    if !target.is_trial && (!present.is_empty() || target.takes_over_pool) {
+    if target.claimed.is_some() {
         restore_volumes(target, backup, manifest)?;
     }
     if let Some(key) = key {
@@ -125,14 +137,21 @@ async fn finish_restore(
         written.map_err(|e| Failure::with_cause("cannot write the master key", e))?;
     }
     let objects = list.len() as u64 - objects_missing.len().min(list.len()) as u64;
-    Ok(Report { backup: backup.name.clone(), ended, objects_missing, objects, faults })
+    Ok(Report { backup: backup.name.clone(), ended, objects_missing, objects, objects_unnamed, faults })
 }
 
-fn print_report(report: &Report, target: &Target, manifest: &Manifest, is_json: bool) {
+fn print_report(report: &Report, data: &Path, manifest: &Manifest, is_json: bool) {
     print_json(is_json, report);
-    let (data, ended) = (target.final_data.display(), &report.ended);
+    let (data, ended) = (data.display(), &report.ended);
     say(is_json, format!("Backup {} of {} is restored into {data}.", report.backup, manifest.created));
     say(is_json, format!("  objects   {} files", report.objects));
+    if report.objects_unnamed > 0 {
+        let count = report.objects_unnamed;
+        say(
+            is_json,
+            format!("            {count} more survived that the backup does not name; the engine removes them"),
+        );
+    }
     say(is_json, format!("  volumes   {} with their data", ended.volumes));
     say(is_json, "It is a new installation. Not brought back:");
     say(is_json, format!("  {} requests in progress and {} jobs, which failed", ended.requests, ended.jobs));

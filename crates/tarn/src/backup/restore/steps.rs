@@ -76,10 +76,15 @@ pub(super) async fn open_restored(database: &Database) -> Result<Store> {
     Ok(store)
 }
 
-/// Restores the contents of objects. Returns the mark of their directory.
-pub(super) fn restore_objects(target: &Target, place: &Place, list: &[NamedFile]) -> Result<String> {
+/// Restores the contents of objects, or completes those that survived.
+pub(super) fn restore_objects(target: &Target, place: &Place, list: &[NamedFile]) -> Result<()> {
     let failed = |e: io::Error| Failure::with_cause("cannot restore the objects", e);
+    if let Some(surviving) = &target.surviving {
+        return surviving.complete(place, list).map_err(failed);
+    }
     create_directory(&target.objects).map_err(failed)?;
+    // First, because the next restore recognizes by it what this one left.
+    ownership_mark::write_mark(&target.objects, &target.mark)?;
     for file in list {
         match contents::restore_content(place, file, &target.objects, target.is_trial) {
             Ok(()) => {}
@@ -90,17 +95,28 @@ pub(super) fn restore_objects(target: &Target, place: &Place, list: &[NamedFile]
             Err(error) => return Err(failed(error)),
         }
     }
-    ownership_mark::write_new_mark(&target.objects, &RandomIds)
+    Ok(())
 }
 
-/// Returns the files that the database names and that are not there.
-pub(super) async fn missing_objects(store: &Store, target: &Target) -> Result<Vec<String>> {
+/// Returns the files that the database names and that are not there, or not intact if the survivors are to be verified;
+/// and how many are there that it does not name.
+pub(super) async fn missing_objects(store: &Store, target: &Target) -> Result<(Vec<String>, u64)> {
+    let failed = |e: io::Error| Failure::with_cause("cannot read the objects", e);
     let named = database::read_facts(store).await?.files;
+    if let Some(surviving) = &target.surviving {
+        let mut missing = Vec::new();
+        for file in &named {
+            if let Some(why) = surviving.fault(file).map_err(failed)? {
+                missing.push(format!("{}: {why}", file.file));
+            }
+        }
+        return Ok((missing, surviving.count_unnamed(&named).map_err(failed)?));
+    }
     let is_there = |file: &NamedFile| {
         let path = target.objects.join(shard(&file.file)).join(file.file.as_str());
         path.metadata().is_ok_and(|found| found.len() == file.bytes)
     };
-    Ok(named.iter().filter(|file| !is_there(file)).map(|file| file.file.to_string()).collect())
+    Ok((named.iter().filter(|file| !is_there(file)).map(|file| file.file.to_string()).collect(), 0))
 }
 
 /// Returns the volumes that will have their data: those of the backup, and those in the pool. In a trial, those of the
@@ -112,10 +128,9 @@ pub(super) fn present_volumes(target: &Target, manifest: &Manifest) -> Result<BT
     Ok(present)
 }
 
-/// Makes the pool that of the new installation, and restores the volumes of the backup that it does not have.
+/// Restores the volumes of the backup that the pool does not have.
 pub(super) fn restore_volumes(target: &Target, backup: &Backup, manifest: &Manifest) -> Result<()> {
     let failed = |e: io::Error| Failure::with_cause("cannot restore the volumes", e);
-    restored_pool::take_over_pool(&target.data, &target.pool).map_err(failed)?.map_err(|e| Failure(e.to_string()))?;
     for volume in &manifest.volumes {
         let Ok(id) = volume.id.parse::<VolumeId>() else { continue };
         if !restored_pool::volume_file(&target.pool, &id).exists() {

@@ -1,22 +1,22 @@
-//! Where a backup is restored to: directories that are free, and prepared under other names.
+//! Where a backup is restored to: directories that are free, and prepared under other names; and what survived of the
+//! former installation.
 
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use tarn_base::files;
-use tarn_driver::local::restored_pool;
+use tarn_driver::local::restored_pool::{self, ClaimedPool};
 use tarn_store::Database;
 
+use super::prepared::{Prepared, Record, discard, prepared_name};
+use super::surviving_objects::SurvivingObjects;
 use crate::backup::options::RestoreOptions;
-use crate::backup::place::create_directory;
 use crate::backup::place::manifest::{DatabaseKind, Manifest};
 use crate::config::Config;
+use crate::data::ownership_mark;
+use crate::environment::RandomIds;
 use crate::failure::{Failure, Result};
-
-/// The end of the name of a directory that is being prepared.
-const PREPARED: &str = ".restoring";
 
 /// Where a backup is restored to.
 pub(super) struct Target {
@@ -24,18 +24,60 @@ pub(super) struct Target {
     pub(super) database: Database,
     /// The data directory that is being prepared.
     pub(super) data: PathBuf,
-    /// The directory of objects that is being prepared, and its final name if it is outside of the data directory.
+    /// The directory of objects that is being prepared or that survived, and the mark that it gets.
     pub(super) objects: PathBuf,
+    pub(super) mark: String,
+    /// The final name of the directory of objects, if it is new and outside of the data directory.
     pub(super) final_objects: Option<PathBuf>,
+    /// The directory of objects, if it survived.
+    pub(super) surviving: Option<SurvivingObjects>,
     /// The pool that belongs to the new installation.
     pub(super) pool: PathBuf,
-    /// Whether the pool may have belonged to another installation. It becomes that of this one even if it is empty.
-    pub(super) takes_over_pool: bool,
+    /// That pool, if anything of it is needed.
+    pub(super) claimed: Option<ClaimedPool>,
     pub(super) is_trial: bool,
+    /// What keeps other processes from the directories.
+    pub(super) held: Vec<Prepared>,
+}
+
+/// The places that a configuration names.
+struct Places {
+    data: PathBuf,
+    database: Database,
+    /// The directory of objects, if it is outside of the data directory, or else its path in that.
+    objects: std::result::Result<PathBuf, PathBuf>,
+    pool: Option<PathBuf>,
 }
 
 /// Determines where everything goes, and refuses places that are in use. Creates the directories to prepare.
 pub(super) fn prepare_target(options: &RestoreOptions, manifest: &Manifest) -> Result<Target> {
+    let places = find_places(options, manifest)?;
+    let surviving = match &options.take_over_objects {
+        Some(directory) => Some(SurvivingObjects::open(directory, places.objects.as_deref().ok(), options.verify)?),
+        None => None,
+    };
+    let new_objects = places.objects.as_ref().ok().filter(|_| surviving.is_none()).cloned();
+    for directory in std::iter::once(&places.data).chain(&new_objects) {
+        check_free(directory)?;
+    }
+    let data = begin(&prepared_name(&places.data))?;
+    let record =
+        Record { mark: ownership_mark::new_mark(&RandomIds), objects: new_objects.clone(), pool: places.pool.clone() };
+    let filled = fill_target(options, manifest, places, (&data.path, record), surviving);
+    match filled {
+        Ok(mut target) => {
+            target.held.push(data);
+            Ok(target)
+        }
+        Err(failure) => {
+            // Another failure leaves it to the next restore.
+            let _ = discard(data);
+            Err(failure)
+        }
+    }
+}
+
+fn find_places(options: &RestoreOptions, manifest: &Manifest) -> Result<Places> {
     let config = options.installation.load_config()?;
     let database = config.database()?;
     match (manifest.database, &database) {
@@ -47,31 +89,77 @@ pub(super) fn prepare_target(options: &RestoreOptions, manifest: &Manifest) -> R
             return Err(Failure("this backup is of PostgreSQL; give an empty database with --database".to_owned()));
         }
     }
-    let final_data = std::path::absolute(&config.data).map_err(|e| Failure::with_cause("cannot resolve --data", e))?;
-    let below = config.objects_directory().strip_prefix(&config.data).map(Path::to_owned).ok();
-    let final_objects = below.is_none().then(|| config.objects_directory());
-    let pool = check_pool(&config, options)?;
-    for directory in std::iter::once(&final_data).chain(&final_objects) {
-        check_free(directory)?;
-    }
-    let data = prepared_name(&final_data);
-    let objects = final_objects.as_deref().map(prepared_name);
-    let objects = objects.unwrap_or_else(|| data.join(below.unwrap_or_default()));
-    for directory in [&data, &objects] {
-        let created = create_directory(directory);
-        created.map_err(|e| Failure::with_cause(format!("cannot create {}", directory.display()), e))?;
-    }
-    let pool = pool.unwrap_or_else(|| data.join("volumes"));
+    let data = std::path::absolute(&config.data).map_err(|e| Failure::with_cause("cannot resolve --data", e))?;
+    let objects = config.objects_directory();
+    let objects = match objects.strip_prefix(&config.data) {
+        Ok(below) => Err(below.to_owned()),
+        // The next restore may have another working directory.
+        Err(_) => Ok(std::path::absolute(&objects).unwrap_or(objects)),
+    };
+    let pool = check_pool(&config, options)?.map(|pool| std::path::absolute(&pool).unwrap_or(pool));
+    Ok(Places { data, database, objects, pool })
+}
+
+/// Fills in the target: creates the directories and claims the pool.
+fn fill_target(
+    options: &RestoreOptions,
+    manifest: &Manifest,
+    places: Places,
+    (data, record): (&Path, Record),
+    surviving: Option<SurvivingObjects>,
+) -> Result<Target> {
+    let failed = |e: io::Error| Failure::with_cause(format!("cannot prepare {}", data.display()), e);
+    record.write(data).map_err(failed)?;
+    // Another restore may have been complete meanwhile.
+    check_free(&places.data)?;
+    let mut held = Vec::new();
+    let objects = match (&surviving, places.objects) {
+        (Some(surviving), _) => surviving.directory.clone(),
+        (None, Ok(place)) => {
+            let prepared = begin(&prepared_name(&place))?;
+            let path = prepared.path.clone();
+            held.push(prepared);
+            path
+        }
+        (None, Err(below)) => data.join(below),
+    };
+    let pool = places.pool.unwrap_or_else(|| data.join("volumes"));
+    let claimed = match options.take_over_pool || !manifest.volumes.is_empty() {
+        true => {
+            let claimed = restored_pool::claim_pool(data, &pool, options.take_over_pool);
+            Some(claimed.map_err(failed)?.map_err(|e| Failure(e.to_string()))?)
+        }
+        false => None,
+    };
     Ok(Target {
-        final_data,
-        database: moved(database, &data),
-        data,
+        final_data: places.data,
+        database: moved(places.database, data),
+        data: data.to_owned(),
         objects,
-        final_objects,
+        mark: record.mark,
+        final_objects: record.objects,
+        surviving,
         pool,
-        takes_over_pool: options.take_over_pool,
+        claimed,
         is_trial: false,
+        held,
     })
+}
+
+/// Creates a directory to prepare. What a dead restore left there is removed first.
+fn begin(path: &Path) -> Result<Prepared> {
+    let shown = path.display();
+    let failed = |e: io::Error| Failure::with_cause(format!("cannot create {shown}"), e);
+    if let Some(prepared) = Prepared::create(path).map_err(failed)? {
+        return Ok(prepared);
+    }
+    if let Some(left) = Prepared::lock(path).map_err(failed)? {
+        discard(left).map_err(|e| {
+            Failure::with_cause(format!("{shown} exists, and cannot be removed as what a restore left; remove it"), e)
+        })?;
+    }
+    let prepared = Prepared::create(path).map_err(failed)?;
+    prepared.ok_or_else(|| Failure(format!("{shown} is being prepared by another restore; wait until that has ended")))
 }
 
 /// The database as long as its directory is being prepared.
@@ -102,7 +190,7 @@ fn check_pool(config: &Config, options: &RestoreOptions) -> Result<Option<PathBu
     Ok(Some(pool))
 }
 
-/// Refuses a directory that has content, or that an interrupted restore was preparing.
+/// Refuses a directory that has content, or that cannot get its name by renaming.
 fn check_free(directory: &Path) -> Result<()> {
     let is_free = match fs::read_dir(directory) {
         Ok(mut entries) => entries.next().is_none(),
@@ -118,10 +206,6 @@ fn check_free(directory: &Path) -> Result<()> {
              below it"
         )));
     }
-    let prepared = prepared_name(directory);
-    if prepared.exists() {
-        return Err(Failure(format!("{} is left over from an interrupted restore; remove it", prepared.display())));
-    }
     Ok(())
 }
 
@@ -134,38 +218,6 @@ fn unreplaceable(path: &Path) -> Option<&'static str> {
     }
     let above = path.parent().and_then(|parent| fs::metadata(parent).ok())?;
     (own.dev() != above.dev()).then_some("a mount point")
-}
-
-/// The directory in which another one is prepared.
-fn prepared_name(directory: &Path) -> PathBuf {
-    let mut prepared = directory.as_os_str().to_owned();
-    prepared.push(PREPARED);
-    PathBuf::from(prepared)
-}
-
-/// Gives everything its final name, the data directory last.
-pub(super) fn publish(target: &Target) -> Result<()> {
-    let failed = |e: io::Error| Failure::with_cause("cannot complete the restore", e);
-    let disk = |path: &Path| fs::File::open(path).and_then(|file| Ok(rustix::fs::syncfs(&file)?));
-    disk(&target.data).and_then(|()| disk(&target.objects)).map_err(failed)?;
-    if let Some(place) = &target.final_objects {
-        files::publish_file(&target.objects, place).map_err(failed)?;
-    }
-    files::publish_file(&target.data, &target.final_data).map_err(failed)
-}
-
-/// Removes a directory of this process, and enters no other filesystem.
-pub(super) fn remove_tree(directory: &Path) -> io::Result<()> {
-    let device = fs::symlink_metadata(directory)?.dev();
-    for entry in fs::read_dir(directory)? {
-        let path = entry?.path();
-        let found = fs::symlink_metadata(&path)?;
-        if found.dev() != device {
-            return Err(io::Error::other(format!("{} is on another filesystem", path.display())));
-        }
-        if found.is_dir() { remove_tree(&path)? } else { fs::remove_file(&path)? }
-    }
-    fs::remove_dir(directory)
 }
 
 #[cfg(test)]
@@ -185,7 +237,19 @@ mod tests {
         assert!(said(&full).contains("not an empty directory"));
         assert!(said(&link).contains("a symbolic link"));
         assert_eq!(unreplaceable(Path::new("/proc")), Some("a mount point"));
-        fs::create_dir(prepared_name(&new)).unwrap();
-        assert!(said(&new).contains("interrupted restore"));
+    }
+
+    /// Of two restores into one directory one is refused, and leaves the other alone.
+    #[test]
+    fn second_restore_is_refused() {
+        let place = tempfile::tempdir().unwrap();
+        let path = prepared_name(&place.path().join("new"));
+        let first = begin(&path).unwrap();
+        let said = begin(&path).err().unwrap().0;
+        assert!(said.contains("another restore") && path.is_dir(), "{said}");
+        drop(first);
+        drop(begin(&path).unwrap());
+        fs::write(path.join("precious"), "").unwrap();
+        assert!(begin(&path).is_err_and(|failure| failure.0.contains("remove it")));
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tarn_driver::findings::{Finding, Level};
 use tarn_driver::local::installation as local;
 use tarn_model::clock_jumps::Jump;
+use tarn_model::host_binding::DriverBinding;
 use tarn_model::{Clock as _, Time};
 use tarn_store::examine::{self, Health};
 use tarn_store::{Error, Store, clock, installation};
@@ -170,8 +171,14 @@ async fn check_host(target: &Target, store: &Store) -> Finding {
             return Finding::skipped(HOST_CHECK, format!("cannot read the id of the installation: {error}"), "");
         }
     };
-    match store.read(installation::host_binding).await {
-        Ok(bound) => compare_hosts(bound.map(|bound| bound.place.installation).as_deref(), &own),
+    match store.read(installation::driver_binding).await {
+        Ok(Some(DriverBinding::Fake)) => Finding::failure(
+            HOST_CHECK,
+            "the database belongs to the fake driver",
+            "give the local driver a database of its own, or stop all engines and run: tarn admin driver adopt",
+        ),
+        Ok(Some(DriverBinding::Host(bound))) => compare_hosts(Some(&bound.place.installation), &own),
+        Ok(None) => compare_hosts(None, &own),
         Err(error) => Finding::failure(HOST_CHECK, error.to_string(), "see database.schema"),
     }
 }

@@ -1,19 +1,22 @@
 //! Prometheus metrics on a listener of their own.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use axum::Router;
 use axum::routing::get;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 
+use super::last_backup;
 use crate::failure::{Failure, Result};
 
 /// The interval at which old samples are aggregated.
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Starts recording, and returns the listener and the router of the metrics.
-pub(crate) fn start_metrics(listen: SocketAddr) -> Result<(std::net::TcpListener, Router)> {
+/// Starts recording, and returns the listener and the router of the metrics. What is in the data directory is read at
+/// each scrape.
+pub(super) fn start_metrics(listen: SocketAddr, data: PathBuf) -> Result<(std::net::TcpListener, Router)> {
     let builder =
         PrometheusBuilder::new().set_buckets(&[0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0]);
     let handle = builder
@@ -22,8 +25,14 @@ pub(crate) fn start_metrics(listen: SocketAddr) -> Result<(std::net::TcpListener
     let listener =
         std::net::TcpListener::bind(listen).map_err(|e| Failure::cannot_listen(listen, "--metrics-listen", &e))?;
     tokio::spawn(run_upkeep_timer(handle.clone()));
-    let router = Router::new().route("/metrics", get(move || async move { handle.render() }));
+    let router = Router::new().route("/metrics", get(move || render(handle.clone(), data.clone())));
     Ok((listener, router))
+}
+
+async fn render(handle: PrometheusHandle, data: PathBuf) -> String {
+    // The disk may hang.
+    let age = tokio::task::spawn_blocking(move || last_backup::render_age(&data)).await;
+    handle.render() + &age.unwrap_or_default()
 }
 
 async fn run_upkeep_timer(handle: PrometheusHandle) {

@@ -39,7 +39,7 @@ pub(crate) async fn open_objects(
     access: Policy,
 ) -> StartResult<Objects> {
     let directory = config.objects_directory();
-    ownership_mark::ensure_owned(&directory, store, &RandomIds).await?;
+    ownership_mark::ensure_owned(&directory, &config.data, store, &RandomIds).await?;
     let shown = directory.display().to_string();
     let parts = Components {
         store: store.clone(),

@@ -68,6 +68,7 @@ pub(in crate::serve) async fn open_engine(
         *lock = Some(lock_data(config).await?);
     }
     stage.set(Stage::Database);
+    host_binding::check(config).await?;
     let engine_clock = Arc::new(EngineClock::new());
     let store = Store::open(&config.database()?, engine_clock.clone(), Arc::new(RandomIds)).await;
     let store = store.map_err(|e| StartFailure::with_cause("cannot open the database", e))?;

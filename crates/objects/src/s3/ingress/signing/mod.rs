@@ -48,7 +48,7 @@ pub(in crate::s3) fn signing_refusal(parts: &Parts) -> Option<S3Error> {
             "The authorization mechanism you have provided is not supported. Please use AWS4-HMAC-SHA256."
         ));
     }
-    if !is_intact(query) {
+    if !is_intact(query) || is_signature_removed(parts) {
         return Some(s3_error!(SignatureDoesNotMatch));
     }
     let authorization = Authorization::of(headers);
@@ -110,6 +110,14 @@ fn is_intact(query: &str) -> bool {
     }
 }
 
+/// Returns whether a URL has everything of a signature but the signature itself. s3s reports it as a malformed request.
+fn is_signature_removed(parts: &Parts) -> bool {
+    let query = parts.uri.query().unwrap_or_default();
+    let is_of_url =
+        ["X-Amz-Algorithm", "X-Amz-Credential", "X-Amz-SignedHeaders"].iter().any(|name| has_name(query, name));
+    is_of_url && !has_name(query, "X-Amz-Signature") && !parts.headers.contains_key(AUTHORIZATION)
+}
+
 /// s3s accepts signatures for another service, too.
 fn is_other_service(service: &&str) -> bool {
     *service != "s3"
@@ -167,7 +175,8 @@ mod tests {
         assert_eq!(copy.as_deref(), Some("AccessDenied"));
         let escaped = "X-Amz-Signed%48eaders=host&X-Amz-Signature=0";
         assert_eq!(code(&[("x-amz-copy-source", "/other/secret")], Some(escaped)).as_deref(), Some("InvalidURI"));
-        assert_eq!(code(&[], Some("X-Amz-SignedHeaders=x-amz-date")).as_deref(), Some("AccessDenied"));
+        let without_host = format!("X-Amz-Signature={SIGNATURE}&X-Amz-SignedHeaders=x-amz-date");
+        assert_eq!(code(&[], Some(&without_host)).as_deref(), Some("AccessDenied"));
     }
 
     /// A signature for another service is refused.
@@ -187,7 +196,7 @@ mod tests {
         let query = |service: &str| {
             let query =
                 format!("X-Amz-SignedHeaders=host&X-Amz-Credential=a%2F20261118%2fglobal%2F{service}/aws4_request");
-            code(&[], Some(&query))
+            code(&[], Some(&format!("{query}&X-Amz-Signature={SIGNATURE}")))
         };
         assert_eq!((query("s3"), query("s%33")), (None, None));
         for service in ["sts", "st%73", "sts%2Faws4%5Frequest&x="] {
@@ -209,6 +218,8 @@ mod tests {
         let url = |signature: &str| code(&[], Some(&format!("X-Amz-SignedHeaders=host{signature}")));
         assert_eq!(url(&format!("&X-Amz-Signature={SIGNATURE}")), None);
         for altered in [
+            String::new(),
+            format!("&X-Amz-Other={SIGNATURE}"),
             "&X-Amz-Signature".to_owned(),
             "&X-Amz-Signature=".to_owned(),
             format!("&X-Amz-Signature={}", &SIGNATURE[1..]),
