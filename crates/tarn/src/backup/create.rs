@@ -12,7 +12,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tarn_base::files;
 use tarn_model::{Clock as _, Time};
-use tarn_objects::files::{BackupHold, RENEW_INTERVAL};
+use tarn_objects::files::{BackupHold, HoldAttempt, HoldRequest, RENEW_INTERVAL};
 use tarn_store::{Database, Store};
 use tokio::task::JoinHandle;
 
@@ -30,8 +30,9 @@ use crate::data::{master_key, ownership_mark};
 use crate::environment::SystemClock;
 use crate::failure::{Failure, Result};
 
-/// The number of tries to take the hold, and the pause between them: an engine that removes files holds it for moments.
-const HOLD_TRIES: u32 = 400;
+/// The number of tries to take the hold, and the pause between them: removals that were in progress end in moments, and
+/// no new ones begin.
+const HOLD_TRIES: u32 = 2400;
 const HOLD_PAUSE: Duration = Duration::from_millis(25);
 
 /// The installation that is backed up.
@@ -185,16 +186,29 @@ impl Hold {
         if !objects.is_dir() {
             return Ok(Hold { hold: None, renewal: None, lost });
         }
+        let failed = |e| Failure::with_cause("cannot hold the files of objects", e);
+        let mut request = HoldRequest::open(objects).map_err(failed)?;
         for _ in 0..HOLD_TRIES {
-            let taken = BackupHold::try_take(objects);
-            if let Some(hold) = taken.map_err(|e| Failure::with_cause("cannot hold the files of objects", e))? {
-                let hold = Arc::new(hold);
-                let renewal = Some(tokio::spawn(renew_forever(hold.clone(), lost.clone())));
-                return Ok(Hold { hold: Some(hold), renewal, lost });
-            }
+            request = match request.try_take().map_err(failed)? {
+                HoldAttempt::Taken(hold) => {
+                    let hold = Arc::new(hold);
+                    let renewal = Some(tokio::spawn(renew_forever(hold.clone(), lost.clone())));
+                    return Ok(Hold { hold: Some(hold), renewal, lost });
+                }
+                HoldAttempt::OtherBackup(_) => {
+                    return Err(Failure(
+                        "another backup of this installation is being made; try again when it is complete".to_owned(),
+                    ));
+                }
+                HoldAttempt::Removals(request) => request,
+            };
             tokio::time::sleep(HOLD_PAUSE).await;
         }
-        Err(Failure("another backup of this installation is being made; try again when it is complete".to_owned()))
+        let seconds = (HOLD_PAUSE * HOLD_TRIES).as_secs();
+        Err(Failure(format!(
+            "the engine removes files of objects for more than {seconds} s; find out why its disk is that slow, and try \
+             again"
+        )))
     }
 
     /// Ends the hold. Fails if it was lost in between.
