@@ -135,8 +135,8 @@ pub(super) fn begin_removal(root: impl AsFd) -> io::Result<Removal> {
     })
 }
 
-/// Like [`begin_removal`], for the sweep: a backup that did not renew its hold in time, or that has waited for it for as
-/// long, does not count.
+/// Like [`begin_removal`], for the sweep: a backup that did not renew its hold in time, or that has waited for it for
+/// as long, does not count.
 pub(super) fn begin_sweep(root: impl AsFd, now: Time) -> io::Result<Removal> {
     if let allowed @ Removal::Allowed { .. } = begin_removal(&root)? {
         return Ok(allowed);
@@ -154,7 +154,8 @@ pub(super) fn begin_sweep(root: impl AsFd, now: Time) -> io::Result<Removal> {
     })
 }
 
-/// Opens a locked file; `None` if no backup was ever made. A backup that creates it after this reads the rows after this.
+/// Opens a locked file; `None` if no backup was ever made. A backup that creates it after this reads the rows after
+/// this.
 fn open_existing(root: impl AsFd, name: &str) -> io::Result<Option<OwnedFd>> {
     match rustix::fs::openat(root, name, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()) {
         Ok(file) => Ok(Some(file)),

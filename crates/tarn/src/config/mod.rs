@@ -38,6 +38,9 @@ pub(crate) use options::{DataOptions, DriverName, LogFormat, ServeOptions};
 pub(crate) use public_s3::PublicS3;
 pub(crate) use public_ssh::PublicSsh;
 
+/// The data directory, unless another one is given.
+pub(crate) const DEFAULT_DATA: &str = "./tarn-data";
+
 /// A process that still uses a volume after ten minutes will not stop by itself.
 const MAX_GRACE_SECONDS: u64 = 600;
 
@@ -89,7 +92,7 @@ pub(crate) struct Config {
 impl Default for Config {
     fn default() -> Self {
         Config {
-            data: PathBuf::from("./tarn-data"),
+            data: PathBuf::from(DEFAULT_DATA),
             database: None,
             listen: SocketAddr::from(([127, 0, 0, 1], 7070)),
             public_url: None,

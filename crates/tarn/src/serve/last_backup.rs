@@ -23,6 +23,8 @@ pub(crate) async fn measure_age(data: PathBuf) {
 
 fn age_seconds(data: &Path) -> Option<f64> {
     match LastBackup::read(data) {
+        // A damaged backup is as good as none, for every alert on the age.
+        Ok(Some(LastBackup { damaged: Some(_), .. })) => Some(f64::INFINITY),
         Ok(last) => last.map(|last| SystemClock.now().until(last.created()).as_secs_f64()),
         Err(error) => {
             tracing::debug!(%error, "the record of the last backup cannot be read");

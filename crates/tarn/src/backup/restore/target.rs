@@ -10,7 +10,7 @@ use tarn_driver::local::restored_pool;
 use tarn_store::Database;
 
 use crate::backup::options::RestoreOptions;
-use crate::backup::place::create_directory;
+use crate::backup::place::directory::create_directory;
 use crate::backup::place::manifest::{DatabaseKind, Manifest};
 use crate::config::Config;
 use crate::failure::{Failure, Result};
