@@ -11,12 +11,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 
-from objects import INLINE, Account
+from objects import INLINE, Account, enable
 from support import BINARY, ENVIRONMENT, Server, tarn
+from volumes import Volumes
 
 PASSPHRASE = "correct horse battery staple"
 SECRET = {"TARN_BACKUP_PASSPHRASE": PASSPHRASE}
 BUCKET = "load"
+# The size of a large object is this, times the length of its key.
+LARGE = 100_000
 # Tests keep more than they overwrite.
 SIZES = (100, INLINE + 1, 50_000, 300_000)
 
@@ -24,12 +27,15 @@ SIZES = (100, INLINE + 1, 50_000, 300_000)
 class Backups:
     """A directory of backups of an engine."""
 
+    # How the place is reached.
+    environment: dict[str, str] = {}
+
     def __init__(self, path: Path, server: Server, *options):
         self.path, self.server, self.options = path, server, options
 
     def make(self, *more, code=0, environment=SECRET) -> subprocess.CompletedProcess:
         """Makes a backup; `code` is the expected exit code."""
-        done = tarn("admin", "backup", self.path, "--data", self.server.data, *self.options, *more, environment=environment, seconds=300)
+        done = tarn("admin", "backup", self.path, "--data", self.server.data, *self.options, *more, environment=self.environment | environment, seconds=300)
         assert done.returncode == code and "panicked" not in done.stderr, done
         return done
 
@@ -39,13 +45,13 @@ class Backups:
 
     def verify(self, *more, code=0) -> subprocess.CompletedProcess:
         """Verifies a backup, the newest one by default."""
-        done = tarn("admin", "backup", "verify", self.path, *more, seconds=300)
+        done = tarn("admin", "backup", "verify", self.path, *more, environment=self.environment, seconds=300)
         assert done.returncode == code, done
         return done
 
     def names(self) -> list[str]:
         """The names of the complete backups, oldest first."""
-        done = tarn("admin", "backup", "list", self.path, "--json")
+        done = tarn("admin", "backup", "list", self.path, "--json", environment=self.environment)
         assert done.returncode == 0, done
         return [each["backup"] for each in json.loads(done.stdout)["backups"]]
 
@@ -55,13 +61,13 @@ class Backups:
 
     def restore(self, data: Path, *more, code=0, environment=SECRET) -> subprocess.CompletedProcess:
         """Restores the newest backup into a data directory."""
-        done = tarn("restore", self.path, "--data", data, *more, environment=environment, seconds=300)
+        done = tarn("restore", self.path, "--data", data, *more, environment=self.environment | environment, seconds=300)
         assert done.returncode == code and "panicked" not in done.stderr, done
         return done
 
     def drill(self, *more, code=0) -> subprocess.CompletedProcess:
         """Tries a restore."""
-        done = tarn("restore", "--check", self.path, *more, environment=SECRET, seconds=300)
+        done = tarn("restore", "--check", self.path, *more, environment=self.environment | SECRET, seconds=300)
         assert done.returncode == code, done
         return done
 
@@ -69,7 +75,58 @@ class Backups:
         """Begins a backup, and returns its process."""
         command = [str(BINARY), "admin", "backup", str(self.path), "--data", str(self.server.data), *map(str, more)]
         pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        return subprocess.Popen(command, env=ENVIRONMENT | SECRET, **pipes)
+        return subprocess.Popen(command, env=ENVIRONMENT | self.environment | SECRET, **pipes)
+
+
+VAULT = "vault"
+
+
+class BucketBackups(Backups):
+    """Backups of an engine in a bucket of another one."""
+
+    def __init__(self, account: Account, server: Server, *options, prefix="tarn/backups"):
+        super().__init__(f"s3://{VAULT}/{prefix}", server, *options)
+        self.client, self.prefix = account.client(), prefix
+        self.environment = {
+            "AWS_ENDPOINT_URL": account.endpoint, "AWS_REGION": account.region,
+            "AWS_ACCESS_KEY_ID": account.access_key, "AWS_SECRET_ACCESS_KEY": account.secret_key,
+        }  # fmt: skip
+
+    def keys(self) -> set[str]:
+        """What is in the place, relative to it."""
+        pages = self.client.get_paginator("list_objects_v2").paginate(Bucket=VAULT, Prefix=f"{self.prefix}/")
+        return {each["Key"].removeprefix(f"{self.prefix}/") for page in pages for each in page.get("Contents", [])}
+
+    def contents(self) -> set[str]:
+        return {key.rpartition("/")[2] for key in self.keys() if key.startswith("objects/")}
+
+    def uploads(self) -> list[dict]:
+        """The uploads that were not ended."""
+        return self.client.list_multipart_uploads(Bucket=VAULT).get("Uploads", [])
+
+    def damage(self, key: str):
+        """Changes an object, which keeps its size."""
+        where = {"Bucket": VAULT, "Key": f"{self.prefix}/{key}"}
+        content = bytearray(self.client.get_object(**where)["Body"].read())
+        content[len(content) // 2] ^= 0x40
+        self.client.put_object(**where, Body=bytes(content))
+
+    def check_tidy(self):
+        """Checks that there is nothing except complete backups."""
+        names, keys = self.names(), self.keys()
+        other = {key for key in keys if not key.startswith(("objects/", *(f"{name}/" for name in names)))}
+        assert other <= {"tarn-backups", "reread.next"} and "tarn-backups" in other, other
+        assert not self.uploads()
+
+
+@contextmanager
+def vault(data: Path):
+    """Another engine with a bucket for backups, and its account."""
+    with Server(data) as server:
+        account = enable(server)
+        account.client().create_bucket(Bucket=VAULT)
+        yield server, account
+        server.stop()
 
 
 def content_of(key: str) -> bytes:
@@ -148,6 +205,25 @@ class Load:
         assert set(users) <= emails, f"acknowledged users are not there: {set(users) - emails}"
 
 
+def put_large(account: Account, *keys: str):
+    """Stores objects that are files."""
+    for key in keys:
+        account.client().put_object(Bucket=BUCKET, Key=key, Body=key.encode() * LARGE)
+
+
+def at(server: Server, account: Account) -> Account:
+    """The account at another engine."""
+    return Account(server.s3_url, account.access_key, account.secret_key, account.region)
+
+
+def restored_engine(tmp_path: Path, config: Path) -> Volumes:
+    """An engine on restored data, with the configuration of the former one."""
+    engine = Volumes(tmp_path, name="new")
+    (tmp_path / "new.toml").write_text(config.read_text())
+    assert tarn("admin", "key", "reset", "--data", engine.data).returncode == 0
+    return engine
+
+
 def flip(path: Path, at=-1):
     """Damages one byte of a file."""
     content = bytearray(path.read_bytes())
@@ -157,5 +233,3 @@ def flip(path: Path, at=-1):
     path.unlink()
     path.write_bytes(content)
     os.chmod(path, mode)
-
-

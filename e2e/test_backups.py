@@ -16,7 +16,9 @@ from pathlib import Path
 import pytest
 import requests
 
-from backups import BUCKET, SECRET, Backups, Load, content_of, flip
+from backups import (
+    BUCKET, LARGE, SECRET, Backups, BucketBackups, Load, at, content_of, flip, put_large, restored_engine, vault,
+)  # fmt: skip
 from doctors import doctor_of_engine
 from instances import needs_root
 from objects import Account, enable, read
@@ -26,7 +28,6 @@ from volumes import Volumes
 ROUNDS = int(os.environ.get("TARN_BACKUP_ROUNDS", "5"))
 POSTGRESQL_ROUNDS = max(1, ROUNDS // 4)
 SEED = int(os.environ.get("TARN_BACKUP_SEED", "7"))
-LARGE = 100_000
 _numbers = itertools.count()
 
 
@@ -53,17 +54,6 @@ def backups(server, tmp_path) -> Backups:
     return Backups(tmp_path / "backups", server)
 
 
-def put_large(account: Account, *keys: str):
-    """Stores objects that are files."""
-    for key in keys:
-        account.client().put_object(Bucket=BUCKET, Key=key, Body=key.encode() * LARGE)
-
-
-def at(server: Server, account: Account) -> Account:
-    """The account at another engine."""
-    return Account(server.s3_url, account.access_key, account.secret_key, account.region)
-
-
 def file_count(data: Path) -> int:
     """How many data files the objects have."""
     return len([*(data / "objects").glob("??/*")])
@@ -82,23 +72,29 @@ def psql_row_count(address: str) -> int:
 
 
 def test_backups_under_load_are_restorable(server, account, backups, tmp_path):
-    """Every backup that is made under full load is intact and has everything that was acknowledged before it began."""
+    """Every backup that is made under full load is intact and has everything that was acknowledged before it began.
+    Some are made to a bucket."""
     load = Load(server, account, SEED)
     before = []
-    with load.running():
+    with vault(tmp_path / "vault") as (_, other), load.running():
+        bucket = BucketBackups(other, server)
         for number in range(ROUNDS):
+            place = bucket if number % 3 == 1 else backups
             # Each round begins with more than the last one.
             wanted = len(load.keys) + 20
             eventually(lambda: len(load.keys) >= wanted and load.users, what="load")
             before.append((list(load.keys), list(load.users)))
-            manifest = backups.make_json("--keep", 2)
+            manifest = place.make_json("--keep", 2)
             assert not manifest["objects"]["damaged"], manifest
             data = tmp_path / f"restored-{number}"
-            backups.restore(data)
+            place.restore(data)
             with Server(data) as restored:
                 load.check(restored, *before[-1])
                 restored.stop()
             shutil.rmtree(data)
+        if ROUNDS > 1:
+            bucket.verify()
+            bucket.check_tidy()
     assert len(backups.names()) == min(2, ROUNDS), "older backups were removed"
     for name in backups.names():
         backups.verify("--backup", name)
@@ -317,8 +313,7 @@ def test_wrong_use_is_refused(server, account, backups, tmp_path):
     assert "too short" in backups.make(code=1, environment={"TARN_BACKUP_PASSPHRASE": "short"}).stderr
     assert not backups.path.exists() or not backups.names()
     assert "--data" in tarn("admin", "backup", backups.path, "--data", tmp_path / "nowhere", environment=SECRET).stderr
-    said = tarn("admin", "backup", "s3://bucket/prefix", "--data", server.data, environment=SECRET)
-    assert said.returncode == 1 and "not supported" in said.stderr
+    assert backups.make("--passphrase", "visible in ps", code=2).stderr, "only an environment or a file has secrets"
     assert tarn("admin", "backup").returncode == 2
     foreign = tmp_path / "foreign"
     foreign.mkdir()
@@ -410,6 +405,19 @@ def test_age_is_a_metric_and_a_finding(tmp_path):
         record.write_text(json.dumps(old | {"created_us": old["created_us"] - 9 * 24 * 3600 * 10**6}))
         doctor_of_engine(server).expect_level("warning", "backups.age")
         record.write_text(json.dumps(old))
+        # A backup that was found to be damaged is none.
+        database = backups.path / old["name"] / "tarn.db"
+        intact = database.read_bytes()
+        flip(database)
+        backups.verify(code=1)
+        doctor_of_engine(server).expect_level("ok", "backups.age")
+        backups.verify("--data", server.data, code=1)
+        doctor_of_engine(server).expect_level("warning", "backups.age")
+        assert "tarn.db" in json.loads(record.read_text())["damaged"]
+        eventually(lambda: [line for line in seen() if line.endswith("inf") or line.endswith("Inf")], what="an infinite age")
+        database.write_bytes(intact)
+        backups.verify("--data", server.data)
+        assert json.loads(record.read_text()) == old
         shutil.rmtree(backups.path / old["name"])
         doctor_of_engine(server).expect_level("warning", "backups.age")
         # Without a readable record there is no metric, so that an alert on its absence works.
@@ -519,14 +527,6 @@ def test_slow_pg_dump_is_waited_for(databases, tmp_path):
         assert made.returncode == 0, made
         assert len(Backups(tmp_path / "backups", server).names()) == 1
         server.stop()
-
-
-def restored_engine(tmp_path: Path, config: Path) -> Volumes:
-    """An engine on restored data, with the configuration of the former one."""
-    engine = Volumes(tmp_path, name="new")
-    (tmp_path / "new.toml").write_text(config.read_text())
-    assert tarn("admin", "key", "reset", "--data", engine.data).returncode == 0
-    return engine
 
 
 @needs_root

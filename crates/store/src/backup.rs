@@ -122,6 +122,13 @@ pub fn named_files(tx: &mut Tx<'_>, after: &str, limit: u32) -> Result<Vec<Named
     tx.rows(sql, &params![after, limit], |row| Ok(NamedFile { file: row.id()?, bytes: row.count()?, md5: row.text()? }))
 }
 
+/// Returns whether a bucket has this object with this ETag.
+pub fn has_object(tx: &mut Tx<'_>, bucket: &str, key: &str, etag: &str) -> Result<bool> {
+    let sql = "select 1 from objects join buckets on buckets.id = objects.bucket_id \
+               where buckets.name = $1 and objects.key = $2 and objects.etag = $3 limit 1";
+    tx.has_row(sql, &params![bucket, key, etag])
+}
+
 /// Returns whether the database has no table yet. Only for PostgreSQL, whose databases exist before Tarn uses them.
 pub fn is_empty(tx: &mut Tx<'_>) -> Result<bool> {
     Ok(!tx.has_row("select 1 from pg_class where relnamespace = cast(current_schema() as regnamespace) limit 1", &[])?)

@@ -1,4 +1,4 @@
-//! The environment of this process, as the client needs it.
+//! The environment of this process, as the client and single commands need it.
 
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
@@ -6,9 +6,7 @@ use std::path::PathBuf;
 use tarn_cli::Environment;
 
 /// Reads the environment.
-#[allow(clippy::disallowed_methods, reason = "this is where the client's environment is read, once")]
 pub(crate) fn read_environment() -> Environment {
-    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let home = std::env::home_dir().filter(|home| home.is_absolute());
     let configuration = variable("XDG_CONFIG_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
     let configuration = configuration.or_else(|| home.as_ref().map(|home| home.join(".config")));
@@ -26,6 +24,12 @@ pub(crate) fn read_environment() -> Environment {
         has_input: std::io::stdin().is_terminal(),
         has_errors: std::io::stderr().is_terminal(),
     }
+}
+
+/// Reads a variable that is no option because arguments are visible to other users of the host; `None` if it is empty.
+#[allow(clippy::disallowed_methods, reason = "secrets of commands that run once are read here")]
+pub(crate) fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
 /// The name under which the program was called, so that a link named `tp` completes the commands of `tp`.

@@ -28,7 +28,7 @@ use tarn_model::{Ids, Time};
 use tokio::sync::Notify;
 
 use backup_hold::Removal;
-pub use backup_hold::{BackupHold, RENEW_INTERVAL};
+pub use backup_hold::{BackupHold, HoldAttempt, HoldRequest, RENEW_INTERVAL};
 use buffers::Buffers;
 use directory::Directory;
 pub use pending::Pending;

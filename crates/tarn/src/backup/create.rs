@@ -6,20 +6,17 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::time::Duration;
 
-use parking_lot::Mutex;
 use tarn_base::files;
 use tarn_model::{Clock as _, Time};
-use tarn_objects::files::{BackupHold, RENEW_INTERVAL};
 use tarn_store::{Database, Store};
-use tokio::task::JoinHandle;
 
+use super::hold::Hold;
 use super::options::CreateOptions;
 use super::parts::contents::{self, Collected};
 use super::parts::database::Identity;
 use super::parts::{database, sealed_key, volumes};
+use super::place::location::Location;
 use super::place::manifest::{FORMAT, Manifest, SEALED_KEY};
 use super::place::sums::FileSum;
 use super::place::{Place, retention};
@@ -29,10 +26,6 @@ use crate::config::Config;
 use crate::data::{master_key, ownership_mark};
 use crate::environment::SystemClock;
 use crate::failure::{Failure, Result};
-
-/// The number of tries to take the hold, and the pause between them: an engine that removes files holds it for moments.
-const HOLD_TRIES: u32 = 400;
-const HOLD_PAUSE: Duration = Duration::from_millis(25);
 
 /// The installation that is backed up.
 struct Source {
@@ -46,29 +39,55 @@ struct Source {
 
 /// Makes a backup. The exit code is 1 if the backup is complete but something of the installation was damaged before.
 pub(super) async fn create_backup(options: &CreateOptions, is_json: bool) -> Result<ExitCode> {
+    let location = options.location()?;
     let source = open_source(options).await?;
     let key = read_key(options, &source)?;
-    let place = Place::open_for_writing(options.directory())?;
-    retention::remove_leftovers(&place)?;
-    let now = SystemClock.now();
-    let (name, directory) = place.begin(now)?;
-    let made = fill(&place, &source, options, (&name, now, &directory), key).await;
-    let (manifest, collected) = match made {
-        Ok(made) => made,
-        Err(failure) => {
-            // The next backup removes what is left if this fails, too.
-            let _ = retention::remove_leftovers(&place);
-            return Err(failure);
-        }
-    };
-    let published = place.publish(&name, &directory);
-    published.map_err(|e| Failure::with_cause("cannot complete the backup", e))?;
-    let kept_at = std::path::absolute(&place.path).unwrap_or_else(|_| place.path.clone());
-    LastBackup { name: name.clone(), directory: kept_at, created_us: manifest.created_us }
-        .write(&source.config.data)?;
-    let removed = retention::remove_old(&place, options.keep, &name)?;
+    let place = Place::open_for_writing(&location, &source.config.data).await?;
+    let made = create_in(&place, &location, &source, options, key).await;
+    if made.is_err() {
+        // The next backup removes what is left if this fails, too.
+        let _ = retention::remove_leftovers(&place).await;
+    }
+    place.medium.close().await;
+    let (manifest, collected, removed) = made?;
     report(&manifest, &collected, &removed, is_json);
     Ok(if manifest.objects.damaged.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+async fn create_in(
+    place: &Place,
+    location: &Location,
+    source: &Source,
+    options: &CreateOptions,
+    key: Option<String>,
+) -> Result<(Manifest, Collected, Vec<String>)> {
+    refuse_own_bucket(place, source).await?;
+    retention::remove_leftovers(place).await?;
+    let now = SystemClock.now();
+    let (name, directory) = place.begin(now).await?;
+    let (manifest, collected) = fill(place, source, options, (&name, now, &directory), key).await?;
+    let failed = |e| Failure::with_cause("cannot complete the backup", e);
+    place.medium.publish(&name, &directory).await.map_err(failed)?;
+    LastBackup::new(name.clone(), location.absolute(), manifest.created_us).write(&source.config.data)?;
+    let noted = contents::note_read(&*place.medium, &collected).await;
+    noted.map_err(|e| Failure::with_cause("the backup is complete, but the next one has no note of it", e))?;
+    let removed = retention::remove_old(place, options.keep, &name).await?;
+    Ok((manifest, collected, removed))
+}
+
+/// Refuses a bucket that the engine itself serves: the backup would be lost with the installation, and each one would
+/// have those before it.
+async fn refuse_own_bucket(place: &Place, source: &Source) -> Result<()> {
+    let Some(trace) = place.medium.trace() else { return Ok(()) };
+    let (bucket, key, etag) = (trace.bucket.clone(), trace.key, trace.etag);
+    let found = source.store.read(move |tx| tarn_store::backup::has_object(tx, &bucket, &key, &etag)).await;
+    if found.map_err(|e: tarn_store::Error| Failure::with_cause("cannot read the database", e))? {
+        return Err(Failure(format!(
+            "bucket {} is in the installation that is to be backed up; give a bucket of another server, or a directory",
+            trace.bucket
+        )));
+    }
+    Ok(())
 }
 
 /// Finds everything that belongs to the installation, and checks that it belongs together.
@@ -133,13 +152,16 @@ async fn fill(
     let failed = |e: std::io::Error| Failure::with_cause("cannot write the backup", e);
     let hold = Hold::take(&source.objects).await?;
     let copied = database::copy(&source.database, &source.store, directory).await?;
+    let (medium, facts) = (&*place.medium, copied.facts);
     let database_file = FileSum::of(directory, copied.name).map_err(failed)?;
-    let collected = contents::collect(place, &source.objects, &copied.facts.files, directory);
+    let collected = contents::collect(medium, &source.objects, &facts.files, directory).await;
     let (objects, collected) = collected.map_err(failed)?;
     hold.release()?;
-    let (volumes, volumes_left_out) = match options.volumes {
-        true => volumes::copy_volumes(&source.pool, &copied.facts.volumes, directory).map_err(failed)?,
-        false => (Vec::new(), Vec::new()),
+    let (volumes, volumes_left_out) = if options.volumes {
+        let copied = volumes::copy_volumes(&source.pool, &facts.volumes, (medium, name, directory)).await;
+        copied.map_err(failed)?
+    } else {
+        (Vec::new(), Vec::new())
     };
     let secret_key = match key {
         Some(sealed) => {
@@ -154,75 +176,22 @@ async fn fill(
         created_us: now.as_micros(),
         created: now.to_string(),
         tarn: env!("CARGO_PKG_VERSION").to_owned(),
-        schema: copied.facts.identity.schema,
+        schema: facts.identity.schema,
         database: copied.kind,
         database_file,
         secret_key,
-        key_fingerprint: copied.facts.identity.key_fingerprint,
+        key_fingerprint: facts.identity.key_fingerprint,
         objects,
         volumes,
         volumes_left_out,
     };
     manifest.write(directory).map_err(failed)?;
-    // The contents were compared with their checksums when they were brought.
-    let faults = verify::faults_of_files(&manifest, directory).await;
+    // The contents and the volumes were compared when they were brought.
+    let faults = verify::faults_of_new_files(&manifest, directory).await;
     if !faults.is_empty() {
         return Err(Failure(format!("the backup was not written correctly:\n  {}", join_some(&faults))));
     }
     Ok((manifest, collected))
-}
-
-/// The hold on the files of objects, which a task renews.
-struct Hold {
-    hold: Option<Arc<BackupHold>>,
-    renewal: Option<JoinHandle<()>>,
-    lost: Arc<Mutex<Option<std::io::Error>>>,
-}
-
-impl Hold {
-    async fn take(objects: &Path) -> Result<Hold> {
-        let lost = Arc::new(Mutex::new(None));
-        if !objects.is_dir() {
-            return Ok(Hold { hold: None, renewal: None, lost });
-        }
-        for _ in 0..HOLD_TRIES {
-            let taken = BackupHold::try_take(objects);
-            if let Some(hold) = taken.map_err(|e| Failure::with_cause("cannot hold the files of objects", e))? {
-                let hold = Arc::new(hold);
-                let renewal = Some(tokio::spawn(renew_forever(hold.clone(), lost.clone())));
-                return Ok(Hold { hold: Some(hold), renewal, lost });
-            }
-            tokio::time::sleep(HOLD_PAUSE).await;
-        }
-        Err(Failure("another backup of this installation is being made; try again when it is complete".to_owned()))
-    }
-
-    /// Ends the hold. Fails if it was lost in between.
-    fn release(mut self) -> Result<()> {
-        if let (Some(error), _) | (None, Some(Err(error))) =
-            (self.lost.lock().take(), self.hold.take().map(|hold| hold.renew()))
-        {
-            return Err(Failure::with_cause("the backup cannot be completed", error));
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Hold {
-    fn drop(&mut self) {
-        if let Some(renewal) = self.renewal.take() {
-            renewal.abort();
-        }
-    }
-}
-
-async fn renew_forever(hold: Arc<BackupHold>, lost: Arc<Mutex<Option<std::io::Error>>>) {
-    loop {
-        tokio::time::sleep(RENEW_INTERVAL).await;
-        if let Err(error) = hold.renew() {
-            lost.lock().get_or_insert(error);
-        }
-    }
 }
 
 fn report(manifest: &Manifest, collected: &Collected, removed: &[String], is_json: bool) {
@@ -241,6 +210,14 @@ fn report(manifest: &Manifest, collected: &Collected, removed: &[String], is_jso
     say(is_json, format!("  volumes   {} with {volumes} bytes", manifest.volumes.len()));
     let key = if manifest.secret_key.is_some() { "encrypted with the passphrase" } else { "left out" };
     say(is_json, format!("  key       {key}"));
+    if !collected.replaced.is_empty() {
+        eprintln!(
+            "tarn: {} contents of earlier backups were damaged, and have been replaced; find out what is wrong with the \
+             place:\n  {}",
+            collected.replaced.len(),
+            join_some(&collected.replaced)
+        );
+    }
     if !removed.is_empty() {
         say(is_json, format!("  removed   {}", removed.join(", ")));
     }

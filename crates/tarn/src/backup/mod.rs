@@ -1,11 +1,11 @@
 //! Backups: copies of an installation that are made while its engine runs, and the restore of one as a new
 //! installation.
 //!
-//! A directory of backups has the contents of objects once, under names that never change, and a directory for each
-//! backup with the rest. Start reading at [`create`] for how a backup is made, at [`place`] for what it consists of,
-//! and at [`restore`] for how it is used.
+//! Backups are in a place: a directory or a bucket. Start reading at [`create`] for how a backup is made, at [`place`]
+//! for what it consists of, and at [`restore`] for how it is used.
 
 mod create;
+mod hold;
 mod options;
 mod parts;
 mod place;
@@ -25,10 +25,10 @@ const MAX_PRINTED: usize = 20;
 
 /// Runs `tarn admin backup …`.
 pub(crate) async fn run_backup(command: BackupCommand, is_json: bool) -> Result<ExitCode> {
-    match command.action()? {
+    match command.action() {
         Action::Create(options) => create::create_backup(&options, is_json).await,
         Action::Verify(options) => verify::run_verify(&options, is_json).await,
-        Action::List(options) => verify::list_backups(&options, is_json),
+        Action::List(options) => verify::list_backups(&options, is_json).await,
     }
 }
 

@@ -4,8 +4,13 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 
-use crate::config::{Config, DataOptions, ServeOptions};
+use super::place::location::Location;
+use crate::config::{Config, DEFAULT_DATA, DataOptions, ServeOptions};
 use crate::failure::{Failure, Result};
+use crate::process_environment::variable;
+
+/// The variable with the passphrase. It is no option: arguments are visible to other users of the host.
+const PASSPHRASE: &str = "TARN_BACKUP_PASSPHRASE";
 
 /// The options that locate an installation.
 #[derive(Args, Clone, Debug, Default)]
@@ -34,12 +39,22 @@ impl InstallationOptions {
 /// The passphrase of the master key in a backup.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct PassphraseOptions {
-    /// File with the passphrase that encrypts the master key in the backup
+    /// File with the passphrase that encrypts the master key in the backup [default: TARN_BACKUP_PASSPHRASE in the
+    /// environment]
     #[arg(long, value_name = "FILE")]
     passphrase_file: Option<PathBuf>,
-    /// The passphrase itself
-    #[arg(long = "passphrase", env = "TARN_BACKUP_PASSPHRASE", hide = true, hide_env_values = true)]
-    passphrase: Option<String>,
+}
+
+/// How a bucket is reached. Its access key is in the environment.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct S3Options {
+    /// Server of s3://BUCKET/PREFIX; AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment are its access key
+    /// [default: AWS]
+    #[arg(long, env = "AWS_ENDPOINT_URL", value_name = "URL")]
+    pub(super) s3_endpoint: Option<String>,
+    /// Region of that server [default: us-east-1]
+    #[arg(long, env = "AWS_REGION", value_name = "REGION")]
+    pub(super) s3_region: Option<String>,
 }
 
 impl PassphraseOptions {
@@ -51,7 +66,7 @@ impl PassphraseOptions {
                 let text = text.map_err(|e| Failure::with_cause(format!("cannot read {}", path.display()), e))?;
                 Ok(Some(text.trim_end_matches(['\r', '\n']).to_owned()))
             }
-            None => Ok(self.passphrase.clone()),
+            None => Ok(variable(PASSPHRASE)),
         }
     }
 }
@@ -69,41 +84,37 @@ pub(crate) struct BackupCommand {
 #[derive(Subcommand, Clone, Debug)]
 enum BackupSubcommand {
     /// Read a backup completely and report what is damaged
-    Verify(SelectOptions),
-    /// List the backups of a directory
+    Verify(VerifyOptions),
+    /// List the backups of a directory or a bucket
     List(SelectOptions),
 }
 
 /// What `tarn admin backup` shall do.
 pub(super) enum Action {
     Create(CreateOptions),
-    Verify(SelectOptions),
+    Verify(VerifyOptions),
     List(SelectOptions),
 }
 
 impl BackupCommand {
     /// Which of its commands this is.
-    pub(super) fn action(self) -> Result<Action> {
-        let action = match self.command {
+    pub(super) fn action(self) -> Action {
+        match self.command {
             Some(BackupSubcommand::Verify(options)) => Action::Verify(options),
             Some(BackupSubcommand::List(options)) => Action::List(options),
             None => Action::Create(self.create),
-        };
-        let directory: &Path = match &action {
-            Action::Create(options) => options.directory(),
-            Action::Verify(options) | Action::List(options) => &options.directory,
-        };
-        refuse_url(directory)?;
-        Ok(action)
+        }
     }
 }
 
 /// Options of `tarn admin backup DIR`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct CreateOptions {
-    /// Directory of backups; it is created if it does not exist
+    /// Directory of backups, which is created if it does not exist, or s3://BUCKET/PREFIX
     #[arg(value_name = "DIR", required = true)]
-    directory: Option<PathBuf>,
+    place: Option<PathBuf>,
+    #[command(flatten)]
+    s3: S3Options,
     #[command(flatten)]
     pub(super) installation: InstallationOptions,
     #[command(flatten)]
@@ -120,21 +131,48 @@ pub(crate) struct CreateOptions {
 }
 
 impl CreateOptions {
-    /// The directory of backups. Without a subcommand it is a required argument.
-    pub(super) fn directory(&self) -> &Path {
-        self.directory.as_deref().unwrap_or(Path::new("."))
+    /// The place of backups. Without a subcommand it is a required argument.
+    pub(super) fn location(&self) -> Result<Location> {
+        Location::parse(self.place.as_deref().unwrap_or(Path::new(".")), &self.s3)
     }
 }
 
 /// Options that select a backup.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct SelectOptions {
-    /// Directory of backups
+    /// Directory of backups, or s3://BUCKET/PREFIX
     #[arg(value_name = "DIR")]
-    pub(super) directory: PathBuf,
+    place: PathBuf,
+    #[command(flatten)]
+    s3: S3Options,
     /// Name of the backup [default: the newest]
     #[arg(long, value_name = "NAME")]
     pub(super) backup: Option<String>,
+}
+
+impl SelectOptions {
+    /// The place of backups.
+    pub(super) fn location(&self) -> Result<Location> {
+        Location::parse(&self.place, &self.s3)
+    }
+}
+
+/// Options of `tarn admin backup verify`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct VerifyOptions {
+    #[command(flatten)]
+    pub(super) select: SelectOptions,
+    /// Data directory of the installation, in which the result is recorded if this is its last backup [default:
+    /// ./tarn-data]
+    #[arg(long, env = "TARN_DATA", value_name = "DIR")]
+    data: Option<PathBuf>,
+}
+
+impl VerifyOptions {
+    /// The data directory in which the result is recorded.
+    pub(super) fn data(&self) -> PathBuf {
+        self.data.clone().unwrap_or_else(|| PathBuf::from(DEFAULT_DATA))
+    }
 }
 
 /// Options of `tarn restore`.
@@ -167,21 +205,9 @@ pub(crate) struct RestoreOptions {
 impl RestoreOptions {
     /// Refuses combinations that cannot work.
     pub(super) fn check_options(&self) -> Result<()> {
-        refuse_url(&self.select.directory)?;
         if self.installation.data.data.is_none() && !self.check {
             return Err(Failure("say where to restore to with --data; the directory must be new or empty".to_owned()));
         }
         Ok(())
     }
-}
-
-fn refuse_url(directory: &Path) -> Result<()> {
-    let text = directory.to_string_lossy();
-    if text.starts_with("s3://") {
-        return Err(Failure(format!(
-            "backups to object storage are not supported by this version: back up to a directory, and copy it to {text} \
-             with a program such as rclone"
-        )));
-    }
-    Ok(())
 }

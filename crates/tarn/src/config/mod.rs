@@ -36,6 +36,9 @@ pub(crate) use object_storage::S3Listen;
 pub(crate) use options::{DataOptions, DriverName, LogFormat, ServeOptions};
 pub(crate) use public::{PublicS3, PublicSsh};
 
+/// The data directory, unless another one is given.
+pub(crate) const DEFAULT_DATA: &str = "./tarn-data";
+
 /// A process that still uses a volume after ten minutes will not stop by itself.
 const MAX_GRACE_SECONDS: u64 = 600;
 
@@ -87,7 +90,7 @@ pub(crate) struct Config {
 impl Default for Config {
     fn default() -> Self {
         Config {
-            data: PathBuf::from("./tarn-data"),
+            data: PathBuf::from(DEFAULT_DATA),
             database: None,
             listen: SocketAddr::from(([127, 0, 0, 1], 7070)),
             public_url: None,

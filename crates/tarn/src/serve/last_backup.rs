@@ -12,7 +12,11 @@ use crate::environment::SystemClock;
 pub(super) fn render_age(data: &Path) -> String {
     match LastBackup::read(data) {
         Ok(Some(last)) => {
-            let age = SystemClock.now().until(last.created()).as_secs_f64();
+            // A damaged backup is as good as none, for every alert on the age.
+            let age = match last.damaged {
+                Some(_) => "+Inf".to_owned(),
+                None => SystemClock.now().until(last.created()).as_secs_f64().to_string(),
+            };
             format!("# TYPE tarn_backup_age_seconds gauge\ntarn_backup_age_seconds {age}\n\n")
         }
         Ok(None) => String::new(),

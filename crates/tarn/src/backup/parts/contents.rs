@@ -1,207 +1,253 @@
-//! The contents of objects: brought into a directory of backups by reference or by copying, and their list.
+//! The contents of objects: brought into a place of backups, and their list.
 //!
-//! A file of object storage never changes, and its id is never used again. So a content that a directory of backups has
-//! is not copied again, and a hard link is as good as a copy where both are on one filesystem.
+//! A file of object storage never changes, and its id is never used again. So a content that a place has is not brought
+//! again. A disk may change it all the same: each backup reads some of the contents that were there before, and after a
+//! number of backups all of them were read.
 
-use std::collections::BTreeSet;
-use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader, BufWriter, ErrorKind, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::collections::{HashMap, HashSet};
+use std::io::{self, BufWriter, ErrorKind, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
 
+use futures::{StreamExt as _, TryStreamExt as _};
 use tarn_model::ids::FileId;
 use tarn_store::backup::NamedFile;
 
+use crate::backup::place::directory::create_directory;
 use crate::backup::place::manifest::{LIST, ObjectsCopy};
-use crate::backup::place::sums::{FileSum, copy_with_md5, md5_of};
-use crate::backup::place::{PARTIAL, Place, create_directory, shard};
+use crate::backup::place::medium::{Brought, Medium};
+use crate::backup::place::sums::FileSum;
+use crate::backup::place::{content_key, shard};
+
+/// How many contents are brought, read or restored at a time.
+const AT_A_TIME: usize = 8;
+
+/// The share of the contents that a backup reads again, and the bytes that it reads at least.
+const REREAD_SHARE: u64 = 64;
+const REREAD_BYTES: u64 = 64 << 20;
+
+/// The note with the content at which the next backup continues to read.
+const REREAD_NOTE: &str = "reread.next";
 
 /// What was done with the contents.
 #[derive(Default)]
 pub(in crate::backup) struct Collected {
-    /// How many contents, and bytes of them, the directory of backups did not have.
+    /// How many contents, and bytes of them, the place did not have.
     pub(in crate::backup) new_files: u64,
     pub(in crate::backup) new_bytes: u64,
     /// How many of them are hard links.
     pub(in crate::backup) linked: u64,
+    /// Contents that were damaged in the place, and were replaced.
+    pub(in crate::backup) replaced: Vec<String>,
+    /// The content at which the next backup continues to read.
+    next: Option<String>,
 }
 
-/// What is wrong with the source of a content.
-enum Source {
-    Intact(String),
-    Damaged(String),
+/// What a content is in the place.
+enum State {
+    Known(String),
+    New { is_linked: bool, md5: String },
+    Replaced { md5: String },
+    Damaged(&'static str),
 }
 
-/// Brings the contents of these files into the directory of backups, and writes their list into a backup. New contents
-/// are read once, to compare them with their checksums.
-pub(in crate::backup) fn collect(
-    place: &Place,
+/// Brings the contents of these files, and writes their list into a local directory. New contents are read once, to
+/// compare them with their checksums.
+pub(in crate::backup) async fn collect(
+    medium: &dyn Medium,
     objects: &Path,
     files: &[NamedFile],
-    backup: &Path,
+    staged: &Path,
 ) -> io::Result<(ObjectsCopy, Collected)> {
-    let (mut done, mut shards, mut damaged) = (Collected::default(), BTreeSet::new(), Vec::new());
-    let list = File::options().write(true).create_new(true).mode(0o600).open(backup.join(LIST))?;
+    let known = medium.contents().await?;
+    let (again, next) = choose_again(medium.read_note(REREAD_NOTE).await?, files, &known);
+    let (mut done, mut damaged) = (Collected { next, ..Collected::default() }, Vec::new());
+    let list = std::fs::File::options().write(true).create_new(true).mode(0o600).open(staged.join(LIST))?;
     let (mut list, mut count, mut bytes) = (BufWriter::new(list), 0, 0);
-    for file in files {
-        match ensure_content(place, objects, file, &mut done, &mut shards)? {
-            Source::Intact(md5) => {
-                writeln!(list, "{} {} {md5}", file.file, file.bytes)?;
-                count += 1;
-                bytes += file.bytes;
+    let states = futures::stream::iter(files).map(|file| {
+        let size = known.get(&content_key(&file.file)).copied();
+        let is_again = again.contains(&file.file);
+        async move { ensure_content(medium, objects, file, size, is_again).await.map(|state| (file, state)) }
+    });
+    let mut states = states.buffered(AT_A_TIME);
+    while let Some((file, state)) = states.try_next().await? {
+        let md5 = match state {
+            State::Known(md5) => md5,
+            State::New { is_linked, md5 } => {
+                done.new_files += 1;
+                done.new_bytes += file.bytes;
+                done.linked += u64::from(is_linked);
+                md5
             }
-            Source::Damaged(why) => damaged.push(format!("{}: {why}", file.file)),
-        }
+            State::Replaced { md5 } => {
+                done.replaced.push(file.file.to_string());
+                md5
+            }
+            State::Damaged(why) => {
+                damaged.push(format!("{}: {why}", file.file));
+                continue;
+            }
+        };
+        writeln!(list, "{} {} {md5}", file.file, file.bytes)?;
+        count += 1;
+        bytes += file.bytes;
     }
     list.into_inner().map_err(|error| error.into_error())?.sync_all()?;
-    for shard in shards {
-        File::open(place.contents().join(shard))?.sync_all()?;
-    }
-    File::open(place.contents())?.sync_all()?;
-    let list = FileSum::of(backup, LIST)?;
+    let list = FileSum::of(staged, LIST)?;
     Ok((ObjectsCopy { files: count, bytes, list, damaged }, done))
 }
 
-/// Ensures that the directory of backups has the content of a file.
-fn ensure_content(
-    place: &Place,
+/// Notes for the next backup what this one has read.
+pub(in crate::backup) async fn note_read(medium: &dyn Medium, collected: &Collected) -> io::Result<()> {
+    match &collected.next {
+        Some(next) => medium.write_note(REREAD_NOTE, next).await,
+        None => Ok(()),
+    }
+}
+
+/// Chooses the contents that are read although the place had them before: those from where the last backup ended, in
+/// the order of their ids, around all of them. Returns also where the next backup begins.
+fn choose_again<'a>(
+    note: Option<String>,
+    files: &'a [NamedFile],
+    known: &HashMap<String, u64>,
+) -> (HashSet<&'a FileId>, Option<String>) {
+    let old: Vec<_> = files.iter().filter(|file| known.get(&content_key(&file.file)) == Some(&file.bytes)).collect();
+    let all: u64 = old.iter().map(|file| file.bytes).sum();
+    let begin = note.map_or(0, |note| old.partition_point(|file| file.file.as_str() < note.trim()));
+    let (mut chosen, mut bytes, wanted) = (HashSet::new(), 0, (all / REREAD_SHARE).max(REREAD_BYTES));
+    let mut around = old[begin..].iter().chain(&old[..begin]);
+    let next = loop {
+        match around.next() {
+            Some(file) if bytes >= wanted => break Some(file.file.to_string()),
+            Some(file) => {
+                bytes += file.bytes;
+                chosen.insert(&file.file);
+            }
+            // All were chosen.
+            None => break None,
+        }
+    };
+    (chosen, next)
+}
+
+/// Ensures that the place has the content of a file. `size` is what it has.
+async fn ensure_content(
+    medium: &dyn Medium,
     objects: &Path,
     file: &NamedFile,
-    done: &mut Collected,
-    shards: &mut BTreeSet<String>,
-) -> io::Result<Source> {
-    let (path, known) = (place.content(&file.file), file.md5.len() == 32);
-    let shard = shard(&file.file).to_owned();
-    create_directory(&place.contents().join(&shard))?;
-    // Also the name of a content that is there may not be on disk yet: the backup that brought it may have been killed.
-    shards.insert(shard.clone());
-    match fs::metadata(&path) {
-        Ok(found) if found.len() == file.bytes && known => return Ok(Source::Intact(file.md5.clone())),
-        Ok(found) if found.len() == file.bytes => return Ok(Source::Intact(md5_of(&path)?.1)),
-        // A damaged content of an earlier backup is replaced.
-        Ok(_) => fs::remove_file(&path)?,
-        Err(error) if error.kind() == ErrorKind::NotFound => {}
-        Err(error) => return Err(error),
+    size: Option<u64>,
+    is_again: bool,
+) -> io::Result<State> {
+    let is_known = file.md5.len() == 32;
+    if size == Some(file.bytes) {
+        if is_known && !is_again {
+            return Ok(State::Known(file.md5.clone()));
+        }
+        match medium.content_sum(&file.file).await {
+            Ok((_, md5)) if !is_known || md5 == file.md5 => return Ok(State::Known(md5)),
+            Err(error) if !medium.says_damage(&error) => return Err(error),
+            Ok(_) | Err(_) => {}
+        }
     }
-    let (source, beside) = (objects.join(shard).join(file.file.as_str()), incomplete_name(&path));
-    let (is_linked, found) = match bring(&source, &beside) {
-        Ok(brought) => brought,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Source::Damaged("it is missing".to_owned())),
-        Err(error) => return Err(error),
-    };
-    let (bytes, md5) = found;
-    if bytes != file.bytes || known && md5 != file.md5 {
-        fs::remove_file(&beside)?;
-        return Ok(Source::Damaged("its content is not what was stored".to_owned()));
-    }
-    // The next backup trusts what has its name, so a content gets it after it was compared.
-    fs::rename(&beside, &path)?;
-    done.new_files += 1;
-    done.new_bytes += bytes;
-    done.linked += u64::from(is_linked);
-    Ok(Source::Intact(md5))
-}
-
-/// The name of a content until it was compared.
-fn incomplete_name(path: &Path) -> PathBuf {
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(PARTIAL);
-    PathBuf::from(beside)
-}
-
-/// Links a file to a new name, or copies it where that is not possible. Returns whether it was linked, and its size and
-/// MD5.
-fn bring(source: &Path, path: &Path) -> io::Result<(bool, (u64, String))> {
-    // A backup that was killed may have left it.
-    fs::remove_file(path).or_else(|error| if error.kind() == ErrorKind::NotFound { Ok(()) } else { Err(error) })?;
-    match fs::hard_link(source, path) {
-        Ok(()) => return md5_of(path).map(|found| (true, found)),
-        Err(error) if error.kind() == ErrorKind::NotFound => return Err(error),
-        // Another filesystem, one without links, too many links, or the file of another user.
-        Err(_) => {}
-    }
-    let found = copy_with_md5(source, path).inspect_err(|_| drop(fs::remove_file(path)))?;
-    Ok((false, found))
+    let source = objects.join(content_key(&file.file));
+    Ok(match medium.bring(file, &source).await? {
+        Brought::Stored { md5, .. } if size.is_some() => State::Replaced { md5 },
+        Brought::Stored { is_linked, md5 } => State::New { is_linked, md5 },
+        Brought::Missing => State::Damaged("it is missing"),
+        Brought::Damaged => State::Damaged("its content is not what was stored"),
+    })
 }
 
 /// Reads the list of the contents of a backup.
-pub(in crate::backup) fn read_list(backup: &Path) -> io::Result<Vec<NamedFile>> {
+pub(in crate::backup) async fn read_list(medium: &dyn Medium, name: &str) -> io::Result<Vec<NamedFile>> {
+    parse_list(&medium.read_file(name, LIST).await?)
+}
+
+/// Parses the list of the contents of a backup.
+pub(in crate::backup) fn parse_list(text: &[u8]) -> io::Result<Vec<NamedFile>> {
     let wrong = || io::Error::other(format!("{LIST} has a line that is not understood"));
-    let mut files = Vec::new();
-    for line in BufReader::new(File::open(backup.join(LIST))?).lines() {
-        let line = line?;
+    let text = std::str::from_utf8(text).map_err(|_| wrong())?;
+    let parse = |line: &str| {
         let mut words = line.split(' ');
-        let (Some(file), Some(bytes), Some(md5), None) = (words.next(), words.next(), words.next(), words.next())
-        else {
-            return Err(wrong());
-        };
-        let file: FileId = file.parse().map_err(|_| wrong())?;
-        files.push(NamedFile { file, bytes: bytes.parse().map_err(|_| wrong())?, md5: md5.to_owned() });
-    }
-    Ok(files)
+        let (file, bytes, md5) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?, words.next()?.to_owned());
+        words.next().is_none().then_some(NamedFile { file, bytes, md5 })
+    };
+    text.lines().map(|line| parse(line).ok_or_else(wrong)).collect()
 }
 
-/// Returns what is wrong with a content, if anything is.
-pub(in crate::backup) fn content_fault(place: &Place, file: &NamedFile) -> Option<String> {
-    match md5_of(&place.content(&file.file)) {
-        Ok((bytes, md5)) if bytes == file.bytes && md5 == file.md5 => None,
-        Ok(_) => Some(format!("the content {} was changed", file.file)),
-        Err(error) => Some(format!("the content {} cannot be read: {error}", file.file)),
-    }
+/// Returns what is wrong with the contents of a list. An error says nothing about them.
+pub(in crate::backup) async fn content_faults(medium: &dyn Medium, list: &[NamedFile]) -> io::Result<Vec<String>> {
+    let found = futures::stream::iter(list).map(|file| async move {
+        match medium.content_sum(&file.file).await {
+            Ok((bytes, md5)) if bytes == file.bytes && md5 == file.md5 => Ok(None),
+            Ok(_) => Ok(Some(format!("the content {} was changed", file.file))),
+            Err(error) if medium.says_damage(&error) => {
+                Ok(Some(format!("the content {} cannot be read: {error}", file.file)))
+            }
+            Err(error) => Err(error),
+        }
+    });
+    found.buffered(AT_A_TIME).try_filter_map(|fault| async { Ok(fault) }).try_collect().await
 }
 
-/// Copies the content of a file into a directory of objects, or links it there if `may_link`. An error if it is not
-/// intact.
-pub(in crate::backup) fn restore_content(
-    place: &Place,
-    file: &NamedFile,
+/// Copies the contents of a list into a directory of objects, or links them there if `may_link`. Returns which of them
+/// are missing or damaged, and why.
+pub(in crate::backup) async fn restore_contents(
+    medium: &dyn Medium,
+    list: &[NamedFile],
     objects: &Path,
     may_link: bool,
-) -> io::Result<()> {
-    let (content, shard) = (place.content(&file.file), objects.join(shard(&file.file)));
-    create_directory(&shard)?;
-    let target = shard.join(file.file.as_str());
-    let (bytes, md5) = match may_link && fs::hard_link(&content, &target).is_ok() {
-        true => md5_of(&target)?,
-        false => copy_with_md5(&content, &target)?,
-    };
-    if bytes == file.bytes && md5 == file.md5 {
-        return Ok(());
-    }
-    fs::remove_file(&target)?;
-    Err(io::Error::other("its content was changed"))
+) -> io::Result<Vec<String>> {
+    let restored = futures::stream::iter(list).map(|file| async move {
+        create_directory(&objects.join(shard(&file.file)))?;
+        let target = objects.join(content_key(&file.file));
+        let why = match medium.copy_content(&file.file, &target, may_link).await {
+            Ok((bytes, md5)) if bytes == file.bytes && md5 == file.md5 => return Ok(None),
+            Ok(_) => {
+                std::fs::remove_file(&target)?;
+                "its content was changed"
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => "it is missing",
+            Err(error) => return Err(error),
+        };
+        Ok(Some(format!("{}: {why}", file.file)))
+    });
+    restored.buffered(AT_A_TIME).try_filter_map(|fault| async { Ok(fault) }).try_collect().await
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn named(id: &str, content: &[u8]) -> NamedFile {
-        let md5 = hex::encode(<md5::Md5 as md5::Digest>::digest(content));
-        NamedFile { file: id.parse().unwrap(), bytes: content.len() as u64, md5 }
+    fn named(number: u64, bytes: u64) -> NamedFile {
+        NamedFile { file: format!("f-{number:012}").parse().unwrap(), bytes, md5: String::new() }
     }
 
-    /// What a killed backup linked and did not compare is not trusted by the next one.
+    /// Each backup continues where the last one ended, and after some of them everything was read.
     #[test]
-    fn contents_are_compared_before_they_have_their_names() {
-        let root = tempfile::tempdir().unwrap();
-        let (objects, backup) = (root.path().join("objects"), root.path().join("backup"));
-        let place = Place::open_for_writing(&root.path().join("backups")).unwrap();
-        let (good, wrong) = (named("f-aa0000000001", b"good"), named("f-aa0000000002", b"good"));
-        let shard = objects.join(shard(&good.file));
-        fs::create_dir_all(&shard).unwrap();
-        fs::write(shard.join(good.file.as_str()), "good").unwrap();
-        fs::write(shard.join(wrong.file.as_str()), "oops").unwrap();
-        fs::create_dir_all(place.content(&good.file).parent().unwrap()).unwrap();
-        for file in [&good, &wrong] {
-            // The kill was after the link.
-            bring(&shard.join(file.file.as_str()), &incomplete_name(&place.content(&file.file))).unwrap();
+    fn contents_are_read_again_in_turns() {
+        let files: Vec<_> = (0..100).map(|number| named(number, REREAD_BYTES / 10)).collect();
+        let known: HashMap<_, _> = files[1..].iter().map(|file| (content_key(&file.file), file.bytes)).collect();
+        let (mut note, mut read, mut rounds) = (None, HashSet::new(), 0);
+        while read.len() < 99 {
+            let (chosen, next) = choose_again(note, &files, &known);
+            assert_eq!(chosen.len(), 10);
+            read.extend(chosen);
+            (note, rounds) = (next, rounds + 1);
         }
-        fs::create_dir(&backup).unwrap();
-        let (copied, collected) = collect(&place, &objects, &[good.clone(), wrong.clone()], &backup).unwrap();
-        assert_eq!((copied.files, copied.damaged.len(), collected.new_files), (1, 1, 1));
-        assert!(copied.damaged[0].starts_with(wrong.file.as_str()) && !place.content(&wrong.file).exists());
-        assert_eq!(content_fault(&place, &good), None);
-        assert_eq!(fs::read_dir(place.content(&good.file).parent().unwrap()).unwrap().count(), 1);
+        assert!(rounds == 10 && !read.contains(&files[0].file), "{rounds}");
+        let few = &files[..5];
+        assert_eq!(choose_again(note, few, &known), (few[1..].iter().map(|file| &file.file).collect(), None));
+    }
+
+    /// Of many contents it is a share, so that every one has its turn.
+    #[test]
+    fn large_places_have_a_larger_share() {
+        let files: Vec<_> = (0..1280).map(|number| named(number, REREAD_BYTES)).collect();
+        let known: HashMap<_, _> = files.iter().map(|file| (content_key(&file.file), file.bytes)).collect();
+        let (chosen, next) = choose_again(Some("f-zzzzzzzzzzzz".to_owned()), &files, &known);
+        assert!(chosen.len() == 20 && chosen.contains(&files[0].file));
+        assert_eq!(next.as_deref(), Some(files[20].file.as_str()));
     }
 }

@@ -11,25 +11,31 @@ use tarn_driver::local::restored_pool;
 use tarn_model::ids::VolumeId;
 
 use crate::backup::place::manifest::VolumeCopy;
+use crate::backup::place::medium::Medium;
 use crate::backup::place::sums::FileSum;
 
 /// The bytes copied at a time.
 const STEP_BYTES: u64 = 1 << 20;
 
-/// Copies the volumes into the directory of a backup. Returns them, and why others were left out.
-pub(in crate::backup) fn copy_volumes(
+/// Copies the volumes into the local directory of a backup, and stores each before the next one is copied. Returns
+/// them, and why others were left out.
+pub(in crate::backup) async fn copy_volumes(
     pool: &Path,
     volumes: &[(VolumeId, bool)],
-    backup: &Path,
+    (medium, name, staged): (&dyn Medium, &str, &Path),
 ) -> io::Result<(Vec<VolumeCopy>, Vec<String>)> {
     let (mut copied, mut left_out) = (Vec::new(), Vec::new());
     for (id, is_used) in volumes {
-        let (name, source) = (VolumeCopy::file_name(id.as_str()), restored_pool::volume_file(pool, id));
-        match copy_volume(&source, &backup.join(&name), *is_used) {
-            Ok(true) => copied.push(VolumeCopy { id: id.to_string(), file: FileSum::of(backup, &name)? }),
+        let (file, source) = (VolumeCopy::file_name(id.as_str()), restored_pool::volume_file(pool, id));
+        match copy_volume(&source, &staged.join(&file), *is_used) {
+            Ok(true) => {
+                copied.push(VolumeCopy { id: id.to_string(), file: FileSum::of(staged, &file)? });
+                medium.store_early(name, staged, &file).await?;
+            }
             Ok(false) => left_out.push(format!(
-                "{id}: a cluster uses it, and only a filesystem that clones files, on which both the volumes and the \
-                 backups are, has its state of one moment; detach it, or copy its files in the cluster"
+                "{id}: a cluster uses it, and only a filesystem that clones files, on which both the volumes and {} \
+                 are, has its state of one moment; detach it, or copy its files in the cluster",
+                medium.staging()
             )),
             Err(error) if error.kind() == io::ErrorKind::NotFound => left_out.push(format!("{id}: it is missing")),
             Err(error) => return Err(error),
@@ -80,18 +86,11 @@ fn last_change(file: &File) -> io::Result<(i64, i64, i64, i64, u64)> {
 /// Copies the data of a file, and leaves its holes out.
 fn copy_sparse(source: &mut File, target: &mut File) -> io::Result<()> {
     let length = source.metadata()?.len();
-    let mut at = 0;
-    while at < length {
-        at = match rustix::fs::seek(&*source, Position::Data(at)) {
-            Ok(data) => data,
-            // Only a hole is left.
-            Err(Errno::NXIO) => break,
-            Err(error) => return Err(error.into()),
-        };
-        let end = rustix::fs::seek(&*source, Position::Hole(at))?;
+    let mut buffer = vec![0; STEP_BYTES as usize];
+    for (mut at, bytes) in data_ranges(source)? {
+        let end = at + bytes;
         source.seek(SeekFrom::Start(at))?;
         target.seek(SeekFrom::Start(at))?;
-        let mut buffer = vec![0; STEP_BYTES as usize];
         while at < end {
             let wanted = (end - at).min(STEP_BYTES) as usize;
             source.read_exact(&mut buffer[..wanted])?;
@@ -100,6 +99,23 @@ fn copy_sparse(source: &mut File, target: &mut File) -> io::Result<()> {
         }
     }
     target.set_len(length)
+}
+
+/// Returns the offsets and lengths of the data of a file, in order. The rest is holes.
+pub(in crate::backup) fn data_ranges(file: &File) -> io::Result<Vec<(u64, u64)>> {
+    let (length, mut at, mut ranges) = (file.metadata()?.len(), 0, Vec::new());
+    while at < length {
+        at = match rustix::fs::seek(file, Position::Data(at)) {
+            Ok(data) => data,
+            // Only a hole is left.
+            Err(Errno::NXIO) => break,
+            Err(error) => return Err(error.into()),
+        };
+        let end = rustix::fs::seek(file, Position::Hole(at))?;
+        ranges.push((at, end - at));
+        at = end;
+    }
+    Ok(ranges)
 }
 
 #[cfg(test)]

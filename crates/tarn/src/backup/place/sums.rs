@@ -31,9 +31,9 @@ impl FileSum {
         Ok(FileSum { name: name.to_owned(), bytes, blake3: hasher.finalize().to_hex().to_string() })
     }
 
-    /// Returns what is wrong with the file, if anything is.
-    pub(in crate::backup) fn fault(&self, directory: &Path) -> Option<String> {
-        match FileSum::of(directory, &self.name) {
+    /// Returns what is wrong with a file that should be this one, if anything is.
+    pub(in crate::backup) fn fault(&self, found: io::Result<FileSum>) -> Option<String> {
+        match found {
             Ok(found) if found == *self => None,
             Ok(found) if found.bytes != self.bytes => {
                 Some(format!("{} has {} bytes instead of {}", self.name, found.bytes, self.bytes))

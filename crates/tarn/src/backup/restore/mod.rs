@@ -51,12 +51,12 @@ struct Report {
 /// Restores a backup, or tries to.
 pub(super) async fn run_restore(options: &RestoreOptions, is_json: bool) -> Result<ExitCode> {
     options.check_options()?;
-    let place = Place::open_for_reading(&options.select.directory)?;
-    let backup = place.find(options.select.backup.as_deref())?;
+    let place = Place::open_for_reading(&options.select.location()?).await?;
+    let backup = place.find(options.select.backup.as_deref()).await?;
     let manifest = backup.manifest.clone().map_err(|fault| {
         Failure(format!("backup {} is damaged: {fault}; choose another one with --backup", backup.name))
     })?;
-    let (own, faults) = verify::faults(&place, &backup).await;
+    let (own, faults) = verify::faults(&place, &backup).await?;
     if !own.is_empty() || !faults.is_empty() && !options.damaged {
         let todo = if own.is_empty() { ", or restore what is intact with --damaged" } else { "" };
         return Err(Failure(format!(
@@ -65,7 +65,7 @@ pub(super) async fn run_restore(options: &RestoreOptions, is_json: bool) -> Resu
             join_some(&[own, faults].concat())
         )));
     }
-    let key = open_key(options, &backup, &manifest)?;
+    let key = open_key(options, &place, &backup, &manifest).await?;
     if options.check {
         return run_trial(options, &place, &backup, &manifest, key, is_json).await;
     }
@@ -90,7 +90,7 @@ async fn restore_into(
     manifest: &Manifest,
     key: Option<String>,
 ) -> Result<Report> {
-    restore_database(target, backup, manifest).await?;
+    restore_database(target, place, backup, manifest).await?;
     let outcome = finish_restore(target, place, backup, manifest, key).await;
     if target.is_trial
         && let Database::Postgres(_) = &target.database
@@ -110,11 +110,12 @@ async fn finish_restore(
     key: Option<String>,
 ) -> Result<Report> {
     let store = open_restored(&target.database).await?;
-    let list = contents::read_list(&backup.directory).map_err(|e| Failure::with_cause("cannot read the objects", e))?;
+    let list = contents::read_list(&*place.medium, &backup.name).await;
+    let list = list.map_err(|e| Failure::with_cause("cannot read the objects", e))?;
     if let Some(surviving) = &target.surviving {
         surviving.prepare(&target.data, database::read_identity(&store).await?.objects_mark.as_deref())?;
     }
-    restore_objects(target, place, &list)?;
+    restore_objects(target, place, &list).await?;
     let (objects_missing, objects_unnamed) = missing_objects(&store, target).await?;
     let present = present_volumes(target, manifest)?;
     let why = format!(
@@ -130,7 +131,7 @@ async fn finish_restore(
         return Err(Failure(format!("the restored database is not right:\n  {}", join_some(&faults))));
     }
     if target.claimed.is_some() {
-        restore_volumes(target, backup, manifest)?;
+        restore_volumes(target, place, backup, manifest).await?;
     }
     if let Some(key) = key {
         let written = files::write_file(&target.data.join("secret.key"), key.as_bytes(), 0o600);

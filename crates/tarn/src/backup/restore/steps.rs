@@ -13,26 +13,29 @@ use tarn_store::{Database, Store, backup};
 
 use super::target::Target;
 use crate::backup::options::RestoreOptions;
-use crate::backup::parts::{contents, database, postgres, sealed_key, volumes};
+use crate::backup::parts::{contents, database, postgres, sealed_key};
+use crate::backup::place::directory::create_directory;
 use crate::backup::place::manifest::{Manifest, SEALED_KEY};
-use crate::backup::place::sums::copy_with_md5;
-use crate::backup::place::{Backup, Place, create_directory, shard};
+use crate::backup::place::{Backup, Place, shard};
 use crate::data::{master_key, ownership_mark};
 use crate::environment::{RandomIds, SystemClock};
 use crate::failure::{Failure, Result};
 
 /// Returns the master key: that of the backup, or the one that was given. `None` in a trial without either.
-pub(super) fn open_key(options: &RestoreOptions, backup: &Backup, manifest: &Manifest) -> Result<Option<String>> {
+pub(super) async fn open_key(
+    options: &RestoreOptions,
+    place: &Place,
+    backup: &Backup,
+    manifest: &Manifest,
+) -> Result<Option<String>> {
     let Some(fingerprint) = &manifest.key_fingerprint else { return Ok(None) };
     let passphrase = options.passphrase.read()?;
     let key = match (&options.installation.secret_key_file, passphrase) {
         (Some(path), _) => fs::read_to_string(path).map_err(|e| Failure::with_cause(path.display(), e))?,
         (None, Some(passphrase)) if manifest.secret_key.is_some() => {
-            let sealed = fs::read_to_string(backup.directory.join(SEALED_KEY));
-            sealed_key::open(
-                &sealed.map_err(|e| Failure::with_cause("cannot read the encrypted key", e))?,
-                &passphrase,
-            )?
+            let sealed = place.medium.read_file(&backup.name, SEALED_KEY).await;
+            let sealed = sealed.map_err(|e| Failure::with_cause("cannot read the encrypted key", e))?;
+            sealed_key::open(&String::from_utf8_lossy(&sealed), &passphrase)?
         }
         (None, _) if options.check => return Ok(None),
         (None, _) if manifest.secret_key.is_some() => {
@@ -50,20 +53,19 @@ pub(super) fn open_key(options: &RestoreOptions, backup: &Backup, manifest: &Man
     }
 }
 
-pub(super) async fn restore_database(target: &Target, from: &Backup, manifest: &Manifest) -> Result<()> {
-    let source = from.directory.join(&manifest.database_file.name);
+pub(super) async fn restore_database(target: &Target, place: &Place, from: &Backup, manifest: &Manifest) -> Result<()> {
+    let failed = |e: io::Error| Failure::with_cause("cannot write the database", e);
+    let (medium, file) = (&place.medium, &manifest.database_file.name);
     match &target.database {
-        Database::Sqlite(path) => {
-            let copied = copy_with_md5(&source, path);
-            copied.map(drop).map_err(|e| Failure::with_cause("cannot write the database", e))
-        }
+        Database::Sqlite(path) => medium.copy_file(&from.name, file, path).await.map_err(failed),
         Database::Postgres(url) => {
             let store = database::open(&target.database).await?;
             let is_empty = store.read(backup::is_empty).await;
             if !is_empty.map_err(|e: tarn_store::Error| Failure::with_cause("cannot read the database", e))? {
                 return Err(Failure("the database is not empty; give an empty one with --database".to_owned()));
             }
-            postgres::restore(&postgres::find_program("pg_restore", &store).await?, url, &source)
+            let source = medium.local_file(&from.name, file).await.map_err(failed)?;
+            postgres::restore(&postgres::find_program("pg_restore", &store).await?, url, &source.path)
         }
     }
 }
@@ -77,23 +79,18 @@ pub(super) async fn open_restored(database: &Database) -> Result<Store> {
 }
 
 /// Restores the contents of objects, or completes those that survived.
-pub(super) fn restore_objects(target: &Target, place: &Place, list: &[NamedFile]) -> Result<()> {
+pub(super) async fn restore_objects(target: &Target, place: &Place, list: &[NamedFile]) -> Result<()> {
     let failed = |e: io::Error| Failure::with_cause("cannot restore the objects", e);
     if let Some(surviving) = &target.surviving {
-        return surviving.complete(place, list).map_err(failed);
+        return surviving.complete(&*place.medium, list).await.map_err(failed);
     }
     create_directory(&target.objects).map_err(failed)?;
     // First, because the next restore recognizes by it what this one left.
     ownership_mark::write_mark(&target.objects, &target.mark)?;
-    for file in list {
-        match contents::restore_content(place, file, &target.objects, target.is_trial) {
-            Ok(()) => {}
-            // The verification has reported it, and it is missing in the report.
-            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::Other) => {
-                eprintln!("tarn: {}: {error}", file.file);
-            }
-            Err(error) => return Err(failed(error)),
-        }
+    let restored = contents::restore_contents(&*place.medium, list, &target.objects, target.is_trial).await;
+    for fault in restored.map_err(failed)? {
+        // The verification has reported it, and it is missing in the report.
+        eprintln!("tarn: {fault}");
     }
     Ok(())
 }
@@ -129,15 +126,19 @@ pub(super) fn present_volumes(target: &Target, manifest: &Manifest) -> Result<BT
 }
 
 /// Restores the volumes of the backup that the pool does not have.
-pub(super) fn restore_volumes(target: &Target, backup: &Backup, manifest: &Manifest) -> Result<()> {
+pub(super) async fn restore_volumes(
+    target: &Target,
+    place: &Place,
+    backup: &Backup,
+    manifest: &Manifest,
+) -> Result<()> {
     let failed = |e: io::Error| Failure::with_cause("cannot restore the volumes", e);
     for volume in &manifest.volumes {
         let Ok(id) = volume.id.parse::<VolumeId>() else { continue };
         if !restored_pool::volume_file(&target.pool, &id).exists() {
-            let from = backup.directory.join(&volume.file.name);
-            let fill = |to: &Path| match volumes::copy_volume(&from, to, false)? {
-                true => Ok(()),
-                false => Err(io::Error::other("the backup was changed meanwhile")),
+            let fill = |to: &Path| {
+                let copied = place.medium.copy_file(&backup.name, &volume.file.name, to);
+                tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(copied))
             };
             restored_pool::fill_volume(&target.pool, &id, fill).map_err(failed)?;
         }

@@ -9,9 +9,10 @@ use std::path::{Path, PathBuf};
 use tarn_model::ids::FileId;
 use tarn_store::backup::NamedFile;
 
-use crate::backup::parts::contents::{content_fault, restore_content};
+use crate::backup::parts::contents::{content_faults, restore_contents};
+use crate::backup::place::content_key;
+use crate::backup::place::medium::Medium;
 use crate::backup::place::sums::md5_of;
-use crate::backup::place::{Place, shard};
 use crate::data::ownership_mark;
 use crate::failure::{Failure, Result};
 
@@ -63,14 +64,17 @@ impl SurvivingObjects {
     }
 
     /// Brings what is missing or damaged from the backup, if that has it.
-    pub(super) fn complete(&self, place: &Place, list: &[NamedFile]) -> io::Result<()> {
+    pub(super) async fn complete(&self, medium: &dyn Medium, list: &[NamedFile]) -> io::Result<()> {
         for file in list {
-            if self.fault(file)?.is_none() || content_fault(place, file).is_some() {
+            let one = std::slice::from_ref(file);
+            if self.fault(file)?.is_none() || !content_faults(medium, one).await?.is_empty() {
                 continue;
             }
             let path = self.path(file);
             fs::remove_file(path).or_else(|e| if e.kind() == ErrorKind::NotFound { Ok(()) } else { Err(e) })?;
-            restore_content(place, file, &self.directory, false)?;
+            for fault in restore_contents(medium, one, &self.directory, false).await? {
+                eprintln!("tarn: {fault}");
+            }
         }
         Ok(())
     }
@@ -112,6 +116,6 @@ impl SurvivingObjects {
     }
 
     fn path(&self, file: &NamedFile) -> PathBuf {
-        self.directory.join(shard(&file.file)).join(file.file.as_str())
+        self.directory.join(content_key(&file.file))
     }
 }

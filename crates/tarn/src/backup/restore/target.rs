@@ -124,12 +124,11 @@ fn fill_target(
         (None, Err(below)) => data.join(below),
     };
     let pool = places.pool.unwrap_or_else(|| data.join("volumes"));
-    let claimed = match options.take_over_pool || !manifest.volumes.is_empty() {
-        true => {
-            let claimed = restored_pool::claim_pool(data, &pool, options.take_over_pool);
-            Some(claimed.map_err(failed)?.map_err(|e| Failure(e.to_string()))?)
-        }
-        false => None,
+    let claimed = if options.take_over_pool || !manifest.volumes.is_empty() {
+        let claimed = restored_pool::claim_pool(data, &pool, options.take_over_pool);
+        Some(claimed.map_err(failed)?.map_err(|e| Failure(e.to_string()))?)
+    } else {
+        None
     };
     Ok(Target {
         final_data: places.data,

@@ -1,4 +1,4 @@
-//! The last backup: whether there is one, how old it is, and whether it is still there.
+//! The last backup: whether there is one, how old it is, and whether it is still there and intact.
 
 use std::time::Duration;
 
@@ -32,6 +32,9 @@ fn check_last(last: Option<LastBackup>, age: impl Fn(&LastBackup) -> Duration) -
     };
     let (name, place, hours) = (&last.name, last.directory.display(), age(&last).as_secs() / 3600);
     let found = format!("the last backup is {name} in {place}, made {hours} h ago");
+    if let Some(fault) = &last.damaged {
+        return Finding::warning(CHECK, format!("{found}, and it is damaged: {fault}"), "make another backup");
+    }
     // A place that is not mounted at the moment is not looked for.
     if last.directory.is_dir() && !last.directory.join(name).is_dir() {
         return Finding::warning(CHECK, format!("{found}, and it is not there any more"), "make another backup");
@@ -51,11 +54,14 @@ mod tests {
     #[test]
     fn age_and_presence_are_reported() {
         let place = tempfile::tempdir().unwrap();
-        let last = LastBackup { name: "b".into(), directory: place.path().join("elsewhere"), created_us: 0 };
+        let directory = place.path().join("elsewhere");
+        let last = LastBackup { name: "b".into(), directory, created_us: 0, damaged: None };
         let level =
             |last: Option<LastBackup>, hours: u64| check_last(last, |_| Duration::from_secs(hours * 3600)).level;
         assert_eq!(level(None, 0), Level::Note);
         assert_eq!([level(Some(last.clone()), 1), level(Some(last.clone()), 24 * 9)], [Level::Ok, Level::Warning]);
+        let damaged = LastBackup { damaged: Some("tarn.db was changed".into()), ..last.clone() };
+        assert_eq!(level(Some(damaged), 1), Level::Warning);
         let removed = LastBackup { directory: place.path().to_owned(), ..last };
         assert_eq!(level(Some(removed.clone()), 1), Level::Warning);
         std::fs::create_dir(place.path().join("b")).unwrap();

@@ -8,15 +8,15 @@ use axum::Router;
 use axum::routing::get;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 
-use super::last_backup;
 use crate::failure::{Failure, Result};
+use crate::serve::last_backup;
 
 /// The interval at which old samples are aggregated.
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Starts recording, and returns the listener and the router of the metrics. What is in the data directory is read at
 /// each scrape.
-pub(super) fn start_metrics(listen: SocketAddr, data: PathBuf) -> Result<(std::net::TcpListener, Router)> {
+pub(in crate::serve) fn start_metrics(listen: SocketAddr, data: PathBuf) -> Result<(std::net::TcpListener, Router)> {
     let builder =
         PrometheusBuilder::new().set_buckets(&[0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0]);
     let handle = builder
