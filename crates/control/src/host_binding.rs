@@ -1,6 +1,7 @@
 //! Binds a database to one installation of the local driver ([`HostBinding`]). Only databases that several engines can
 //! open need it: a SQLite file is locked by its engine.
 
+use tarn_model::events::{Event, HostEvent};
 use tarn_model::host_binding::{HostBinding, NotBound, Place};
 use tarn_store::{Store, Tx, events, installation};
 
@@ -69,8 +70,8 @@ pub async fn adopt(store: &Store, place: Place) -> Result<std::result::Result<Op
         }
         let earlier = bound.map(|bound| bound.place.installation);
         installation::set_host_binding(tx, &HostBinding { place: place.clone(), seen: None })?;
-        let detail = serde_json::json!({ "installation": place.installation, "earlier": earlier });
-        events::record(tx, events::ENGINE, events::ENGINE, "machine", "machine.adopted", &detail)?;
+        let adopted = HostEvent::Adopted { installation: place.installation.clone(), earlier: earlier.clone() };
+        tx.record(events::ENGINE, Event::Host("machine".to_owned(), adopted))?;
         Ok(Ok(earlier))
     });
     write.await
