@@ -1,7 +1,8 @@
 //! The first administrator, and a new key for the administrator when the old one was lost.
 
+use tarn_model::events::{Event, UserEvent};
 use tarn_model::users::User;
-use tarn_store::{Store, Tx, events, users};
+use tarn_store::{Store, Tx, users};
 
 use crate::operations::admin::{insert_user, store_key_hash};
 use crate::{Error, Result};
@@ -26,7 +27,7 @@ pub async fn make_admin(store: &Store, api_key: String) -> Result<bool> {
         }
         let admin = insert_user(tx, ADMIN_EMAIL, Some(ADMIN_ORG), true)?;
         store_key_hash(tx, &admin.id, &api_key)?;
-        record_admin_event(tx, &admin, "user.create")?;
+        record_admin_event(tx, &admin, UserEvent::Created { email: admin.email.clone() })?;
         Ok(true)
     });
     write.await
@@ -40,13 +41,12 @@ pub async fn reset_admin_key(store: &Store, api_key: String) -> Result<bool> {
         };
         users::revoke_keys_of(tx, &admin.id)?;
         store_key_hash(tx, &admin.id, &api_key)?;
-        record_admin_event(tx, &admin, "key.reset")?;
+        record_admin_event(tx, &admin, UserEvent::KeysReset { email: admin.email.clone() })?;
         Ok(true)
     });
     write.await
 }
 
-fn record_admin_event(tx: &mut Tx<'_>, admin: &User, verb: &str) -> Result<()> {
-    let (scope, detail) = (admin.owner(), serde_json::json!({ "email": admin.email }));
-    Ok(events::record(tx, events::ENGINE, scope.scope(), admin.id.as_str(), verb, &detail)?)
+fn record_admin_event(tx: &mut Tx<'_>, admin: &User, event: UserEvent) -> Result<()> {
+    Ok(tx.record(admin.owner().scope(), Event::User(admin.id.clone(), event))?)
 }

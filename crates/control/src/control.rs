@@ -5,10 +5,10 @@ use std::sync::{Arc, OnceLock};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 use tarn_driver::Driver;
 use tarn_model::capacity::Inventory;
 use tarn_model::catalogue::{Catalogue, Prices};
+use tarn_model::events::Event;
 use tarn_model::users::User;
 use tarn_model::{Clock, Ids};
 use tarn_objects::Objects;
@@ -189,21 +189,14 @@ impl Control {
 
     /// Records that something secret was shown to a caller, and refuses a caller whose access has ended. The same is
     /// recorded once a minute. A database that cannot be written must not lock callers out; the log keeps the record.
-    pub(crate) async fn record_shown(
-        &self,
-        caller: &Caller,
-        (scope, object): (&str, &str),
-        verb: &'static str,
-        detail: Value,
-    ) -> Result<()> {
-        if !self.memory.recent_shows.is_due(&caller.key, verb, object, self.clock().now()) {
+    pub(crate) async fn record_shown(&self, caller: &Caller, scope: &str, event: Event) -> Result<()> {
+        let verb = event.verb();
+        if !self.memory.recent_shows.is_due(&caller.key, verb, event.object(), self.clock().now()) {
             return self.store().read(|tx| caller.must_still_hold(tx)).await;
         }
-        let (actor, scope, object) = (caller.user.id.clone(), scope.to_owned(), object.to_owned());
-        let (logged, plain) = (detail.clone(), Caller { idempotency: None, ..caller.clone() });
-        let write = self.write(&plain, move |tx| {
-            Ok(tarn_store::events::record(tx, actor.as_str(), &scope, &object, verb, &detail)?)
-        });
+        let (scope, logged) = (scope.to_owned(), event.data());
+        let plain = Caller { idempotency: None, ..caller.clone() };
+        let write = self.write(&plain, move |tx| Ok(tx.record(&scope, event.clone())?));
         match write.await {
             Err(error) if error.kind != Kind::Unauthenticated => {
                 let (user, key) = (&caller.user.id, &caller.key);

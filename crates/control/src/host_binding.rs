@@ -3,6 +3,7 @@
 //! engine.
 
 use tarn_model::Time;
+use tarn_model::events::{Event, HostEvent};
 use tarn_model::host_binding::{Claimant, DriverBinding, HostBinding, NotBound, Place};
 use tarn_store::{Store, Tx, clock, events, examine, installation};
 
@@ -85,13 +86,13 @@ pub async fn adopt(store: &Store, place: Place) -> Result<std::result::Result<Op
             return Ok(Err(alive));
         }
         let earlier = bound.as_ref().map(|bound| match bound {
-            DriverBinding::Host(bound) => bound.place.installation.as_str(),
-            DriverBinding::Fake => "fake",
+            DriverBinding::Host(bound) => bound.place.installation.clone(),
+            DriverBinding::Fake => "fake".to_owned(),
         });
-        let detail = serde_json::json!({ "installation": place.installation, "earlier": earlier });
         let own = HostBinding { place: place.clone(), seen: None };
         installation::set_driver_binding(tx, &DriverBinding::Host(own))?;
-        events::record(tx, events::ENGINE, events::ENGINE, "machine", "machine.adopted", &detail)?;
+        let adopted = HostEvent::Adopted { installation: place.installation.clone(), earlier };
+        tx.record(events::ENGINE, Event::Host("machine".to_owned(), adopted))?;
         Ok(Ok(bound))
     });
     write.await

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 
 use tarn_driver::Observed;
 use tarn_model::clusters::Cluster;
+use tarn_model::events::{ClusterEvent, Event, HostEvent, InstanceEvent, InstanceStop, RestoreLosses, VolumeEvent};
 use tarn_model::ids::VolumeId;
 use tarn_model::lifecycle::State;
 use tarn_model::storage::VolumeState;
@@ -27,21 +28,6 @@ const KEPT_FACTS: [&str; 2] = ["secret_key", "permissive_defaults"];
 /// The key under which the database says that it was restored, and from what.
 const RESTORED_KEY: &str = "restored";
 
-/// What a restore could not bring back, and what it kept.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Ended {
-    /// The clusters that ran or waited, by id and name. They are FAILED, and can be destroyed.
-    pub clusters: Vec<String>,
-    /// How many requests were in progress. They are FAILED.
-    pub requests: u64,
-    /// How many jobs had not ended. They have failed.
-    pub jobs: u64,
-    /// The volumes whose data is not on the new host, by id and name. They are FAILED until their data is found.
-    pub volumes_missing: Vec<String>,
-    /// How many volumes have their data.
-    pub volumes: u64,
-}
-
 /// Ends everything that ran on the former host. `why` is the reason that owners see; `present` are the volumes whose
 /// data is on the new host; `mark` is the new mark of the directory of objects, under its key.
 pub async fn end_former_work(
@@ -49,11 +35,12 @@ pub async fn end_former_work(
     why: &str,
     present: &BTreeSet<VolumeId>,
     mark: (&'static str, &str),
-) -> Result<Ended> {
+) -> Result<RestoreLosses> {
     let (why, present, mark) = (why.to_owned(), present.clone(), (mark.0, mark.1.to_owned()));
-    let write = store.write(move |tx| -> Result<Ended> {
+    let write = store.write(move |tx| -> Result<RestoreLosses> {
         backup::lift_limit(tx)?;
-        let mut ended = Ended { requests: fail_requests(tx, &why)?, jobs: end_jobs(tx, &why)?, ..Ended::default() };
+        let (requests, jobs) = (fail_requests(tx, &why)?, end_jobs(tx, &why)?);
+        let mut ended = RestoreLosses { requests, jobs, ..RestoreLosses::default() };
         for cluster in live_clusters(tx)? {
             ended.clusters.push(format!("{} ({})", cluster.id, cluster.name));
             leave_cluster_behind(tx, cluster, &why)?;
@@ -64,8 +51,8 @@ pub async fn end_former_work(
         installation::set(tx, mark.0, &mark.1)?;
         let now = tx.now();
         installation::set(tx, RESTORED_KEY, &format!("{now}: {why}"))?;
-        let detail = serde_json::to_value(&ended).map_err(Error::internal)?;
-        events::record(tx, events::ENGINE, events::ENGINE, "machine", "machine.restored", &detail)?;
+        let restored = HostEvent::Restored { losses: ended.clone() };
+        tx.record(events::ENGINE, Event::Host("machine".to_owned(), restored))?;
         Ok(ended)
     });
     write.await
@@ -84,7 +71,7 @@ fn fail_requests(tx: &mut Tx<'_>, why: &str) -> Result<u64> {
             Err(_) => request.progress.fail()?,
         };
         request.message = Some(format!("{why}."));
-        end_request(tx, request, "request.failed")?;
+        end_request(tx, request)?;
     }
     Ok(count)
 }
@@ -109,6 +96,10 @@ fn live_clusters(tx: &mut Tx<'_>) -> Result<Vec<Cluster>> {
 fn leave_cluster_behind(tx: &mut Tx<'_>, cluster: Cluster, why: &str) -> Result<()> {
     let (now, scope) = (tx.now(), cluster.owner.scope().to_owned());
     for node in instances::of_cluster(tx, &cluster.id)? {
+        if node.holds_capacity {
+            let stopped = InstanceEvent::stopped(&node, InstanceStop::Restore);
+            tx.record(&scope, Event::Instance(node.id.clone(), stopped))?;
+        }
         if node.state != State::Destroyed {
             instances::save(tx, &node.left_behind(why)?)?;
         }
@@ -119,12 +110,16 @@ fn leave_cluster_behind(tx: &mut Tx<'_>, cluster: Cluster, why: &str) -> Result<
     let reason = format!("{why}. Destroy it, and create another one");
     let cluster = cluster.moved(now, |state| state.leave_behind(&reason))?;
     clusters::save(tx, &cluster)?;
-    let detail = serde_json::json!({ "reason": reason });
-    Ok(events::record(tx, events::ENGINE, &scope, cluster.id.as_str(), "cluster.failed", &detail)?)
+    Ok(tx.record(&scope, Event::Cluster(cluster.id, ClusterEvent::Failed { reason: Some(reason) }))?)
 }
 
 /// Marks volumes as missing whose data is not on the new host. Volumes are READY again when it is found.
-fn mark_missing_volumes(tx: &mut Tx<'_>, present: &BTreeSet<VolumeId>, why: &str, ended: &mut Ended) -> Result<()> {
+fn mark_missing_volumes(
+    tx: &mut Tx<'_>,
+    present: &BTreeSet<VolumeId>,
+    why: &str,
+    ended: &mut RestoreLosses,
+) -> Result<()> {
     let now = tx.now();
     for (volume, _) in storage::claimed(tx)? {
         if present.contains(&volume.id) {
@@ -139,8 +134,8 @@ fn mark_missing_volumes(tx: &mut Tx<'_>, present: &BTreeSet<VolumeId>, why: &str
         let scope = volume.owner.scope().to_owned();
         let volume = volume.moved(now, |state| state.spoil(&reason))?;
         storage::save(tx, &volume)?;
-        let detail = serde_json::json!({ "reason": reason });
-        events::record(tx, events::ENGINE, &scope, volume.id.as_str(), "storage.failed", &detail)?;
+        let failed = VolumeEvent::Failed { state: None, reason: Some(reason) };
+        tx.record(&scope, Event::Volume(volume.id, failed))?;
     }
     Ok(())
 }

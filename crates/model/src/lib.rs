@@ -6,6 +6,8 @@
 
 #![warn(clippy::wildcard_enum_match_arm)]
 
+pub mod events;
+
 mod accounts;
 mod basics;
 mod compute;

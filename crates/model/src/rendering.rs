@@ -1,4 +1,5 @@
-//! Renders the state machines and the decisions about access into `docs/states/`, for the tests of the modules that define them.
+//! Renders the state machines, the decisions about access and the events into pages of `docs/`, for the tests of the
+//! modules that define them.
 
 use crate::Refused;
 
@@ -27,13 +28,13 @@ pub(crate) fn render_states<S: Clone>(
         }
         page.push('\n');
     }
-    render_page(noun, &page);
+    render_page(&format!("states/{noun}"), &page);
 }
 
-/// Compares a page of `docs/states/` with its rendered text, or writes it with `UPDATE_STATES=1`.
+/// Compares a page of `docs/` with its rendered text, or writes it with `UPDATE_STATES=1`.
 #[allow(clippy::disallowed_methods)]
-pub(crate) fn render_page(noun: &str, page: &str) {
-    let path = format!("{}/../../docs/states/{noun}.md", env!("CARGO_MANIFEST_DIR"));
+pub(crate) fn render_page(name: &str, page: &str) {
+    let path = format!("{}/../../docs/{name}.md", env!("CARGO_MANIFEST_DIR"));
     if std::env::var("UPDATE_STATES").is_ok() {
         std::fs::write(&path, page).unwrap();
     }

@@ -1,10 +1,10 @@
 //! Buckets: creation, lookup and removal. The functions over a transaction also serve the management API.
 
-use serde_json::json;
 use tarn_model::access::{self, Action, Object, Policy};
 use tarn_model::buckets::{Bucket, Versioning, check_name, check_new_name};
+use tarn_model::events::{BucketEvent, Event};
 use tarn_model::ids::{BucketId, OrgId, UserId};
-use tarn_store::{Tx, buckets, events, uploads, users};
+use tarn_store::{Tx, buckets, uploads, users};
 
 use crate::uploads::abort_some_uploads;
 use crate::{Error, Objects, Result, accounts};
@@ -71,9 +71,9 @@ fn check_deletion(tx: &mut Tx<'_>, org: &OrgId, user: Option<&UserId>, name: &st
 }
 
 /// Records what a user, or the organization by its legacy key, did with a bucket.
-fn record_event(tx: &mut Tx<'_>, user: Option<&UserId>, bucket: &Bucket, verb: &str) -> Result<()> {
-    let (org, detail) = (bucket.org.as_str(), json!({ "name": bucket.name }));
-    Ok(events::record(tx, user.map_or(org, UserId::as_str), org, bucket.id.as_str(), verb, &detail)?)
+fn record_event(tx: &mut Tx<'_>, user: Option<&UserId>, bucket: &Bucket, event: BucketEvent) -> Result<()> {
+    let org = bucket.org.as_str();
+    Ok(tx.record_as(user.map_or(org, UserId::as_str), org, Event::Bucket(bucket.id.clone(), event))?)
 }
 
 impl Objects {
@@ -82,7 +82,8 @@ impl Objects {
         let (org, user, name) = (org.clone(), user.cloned(), name.to_owned());
         let write = self.write(move |tx| {
             let bucket = create(tx, &org, user.as_ref(), &name)?;
-            record_event(tx, user.as_ref(), &bucket, "object_storage.create_bucket")?;
+            let created = BucketEvent::Created { name: bucket.name.clone() };
+            record_event(tx, user.as_ref(), &bucket, created)?;
             Ok(bucket)
         });
         write.await
@@ -96,7 +97,8 @@ impl Objects {
             let removed = self.write(move |tx| {
                 check_deletion(tx, &bucket_org, by.as_ref(), &bucket_name, policy)?;
                 let bucket = remove(tx, &bucket_org, &bucket_name)?;
-                record_event(tx, by.as_ref(), &bucket, "object_storage.delete_bucket")
+                let deleted = BucketEvent::Deleted { name: bucket.name.clone() };
+                record_event(tx, by.as_ref(), &bucket, deleted)
             });
             match removed.await {
                 Err(Error::UploadsOpen) => self.abort_uploads(org, name).await?,

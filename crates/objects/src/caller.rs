@@ -29,7 +29,8 @@ impl Caller {
 
     /// Where the changes of the call come from.
     pub(crate) fn origin(&self) -> Origin {
-        Origin { key: Some(self.access_key.clone()), address: self.address, call: Some(self.call.clone()) }
+        let (user, key) = (self.holder.user.clone(), Some(self.access_key.clone()));
+        Origin { user, key, address: self.address, call: Some(self.call.clone()) }
     }
 
     /// Refuses a caller whose key does not work any more. The cache of keys is not asked: this is read in the

@@ -43,7 +43,8 @@ pub struct Idempotency {
 impl Caller {
     /// Where the changes of this call come from.
     pub fn origin(&self) -> Origin {
-        Origin { key: Some(self.key.to_string()), address: self.address, call: self.call.clone() }
+        let (user, key) = (Some(self.user.id.clone()), Some(self.key.to_string()));
+        Origin { user, key, address: self.address, call: self.call.clone() }
     }
 
     /// Refuses a caller whose access has ended or changed since they were authenticated: a call may take long to

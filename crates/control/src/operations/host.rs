@@ -2,6 +2,7 @@
 
 use tarn_model::Time;
 use tarn_model::capacity::HeldCapacity;
+use tarn_model::events::{Event, GpuClearance, GpuEvent, HostEvent};
 use tarn_model::gpus::{Drain, Figures, GpuRecord, ObservedGpu};
 use tarn_model::ids::{ClusterId, InstanceId};
 use tarn_store::{Tx, events, gpus, host, instances, line, storage};
@@ -70,15 +71,16 @@ pub async fn list_gpus(control: &Control, caller: &Caller) -> Result<Vec<GpuSumm
 pub async fn drain(control: &Control, caller: &Caller, drained: Option<DrainReason>) -> Result<String> {
     caller.must_administer()?;
     drained.as_ref().map(DrainReason::check_reason).transpose()?;
-    let me = caller.clone();
     let write = control.write(caller, move |tx| {
         let now = tx.now();
         let before = host::drain(tx)?;
         let drain = drained.clone().map(|reason| reason.or_reason_of(before).into_drain(now));
         host::set_drain(tx, drain.as_ref())?;
-        let verb = if drain.is_some() { "host.drain" } else { "host.undrain" };
-        let detail = serde_json::json!({ "reason": drain.as_ref().and_then(|drain| drain.reason.as_deref()) });
-        events::record(tx, me.user.id.as_str(), events::ENGINE, "host", verb, &detail)?;
+        let event = match &drain {
+            Some(drain) => HostEvent::Drained { reason: drain.reason.clone() },
+            None => HostEvent::Undrained { reason: None },
+        };
+        tx.record(events::ENGINE, Event::Host("host".to_owned(), event))?;
         match drain {
             Some(_) => Ok("The host accepts no new clusters; running clusters continue.".to_owned()),
             None => {
@@ -93,8 +95,9 @@ pub async fn drain(control: &Control, caller: &Caller, drained: Option<DrainReas
 /// Drains a GPU: it is not assigned again, and the instance that holds it keeps it. `None` offers it again.
 pub async fn drain_gpu(control: &Control, caller: &Caller, gpu: &str, drained: Option<DrainReason>) -> Result<String> {
     drained.as_ref().map(DrainReason::check_reason).transpose()?;
-    let verb = if drained.is_some() { "gpu.drain" } else { "gpu.undrain" };
-    change_gpu(control, caller, gpu, verb, move |tx, known| {
+    let event =
+        if drained.is_some() { |reason| GpuEvent::Drained { reason } } else { |reason| GpuEvent::Undrained { reason } };
+    change_gpu(control, caller, gpu, event, move |tx, known| {
         let now = tx.now();
         let drain = drained.clone().map(|reason| reason.or_reason_of(known.drain.clone()).into_drain(now));
         Ok(GpuRecord { drain, ..known })
@@ -111,27 +114,22 @@ pub async fn clear_gpu(control: &Control, caller: &Caller, gpu: &str) -> Result<
     {
         return Ok(said);
     }
-    change_gpu(control, caller, gpu, "gpu.clear", |tx, known| {
+    let cleared = |reason| GpuEvent::Cleared { clearance: GpuClearance::Kept { reason } };
+    change_gpu(control, caller, gpu, cleared, |tx, known| {
         Ok(GpuRecord { health: known.health.clone().clear(tx.now())?, cleared: Some(tx.now()), ..known })
     })
     .await
 }
 
 async fn forget_lost_gpu(control: &Control, caller: &Caller, gpu: &str) -> Result<Option<String>> {
-    let (me, id) = (caller.clone(), gpu.to_owned());
+    let id = gpu.to_owned();
     let write = control.write(caller, move |tx| {
         if instances::gpu_owners(tx)?.contains_key(&id) {
             return Ok(None);
         }
         gpus::forget(tx, &id)?;
-        events::record(
-            tx,
-            me.user.id.as_str(),
-            events::ENGINE,
-            &id,
-            "gpu.clear",
-            &serde_json::json!({ "forgotten": true }),
-        )?;
+        let cleared = GpuEvent::Cleared { clearance: GpuClearance::Forgotten { forgotten: true } };
+        tx.record(events::ENGINE, Event::Gpu(id.clone(), cleared))?;
         Ok(Some(format!("GPU {id} is missing and was removed; if it comes back, it counts as a new GPU.")))
     });
     let said = write.await?;
@@ -172,19 +170,18 @@ async fn change_gpu(
     control: &Control,
     caller: &Caller,
     gpu: &str,
-    verb: &'static str,
+    event: fn(Option<String>) -> GpuEvent,
     change: impl Fn(&mut Tx<'_>, GpuRecord) -> Result<GpuRecord> + Send + 'static,
 ) -> Result<String> {
     caller.must_administer()?;
     let there = control.inventory().gpus.iter().find(|known| known.id == gpu).cloned();
     let there = there.ok_or_else(|| Error::not_found("GPU", gpu))?;
-    let me = caller.clone();
     let write = control.write(caller, move |tx| {
         let known = gpus::get(tx, &there.id)?.unwrap_or_else(|| GpuRecord::new(&ObservedGpu::plain(there.clone())));
         let known = change(tx, known)?;
         gpus::save(tx, &known)?;
-        let detail = serde_json::json!({ "reason": known.drain.as_ref().and_then(|drain| drain.reason.as_deref()) });
-        events::record(tx, me.user.id.as_str(), events::ENGINE, &there.id, verb, &detail)?;
+        let reason = known.drain.as_ref().and_then(|drain| drain.reason.clone());
+        tx.record(events::ENGINE, Event::Gpu(there.id.clone(), event(reason)))?;
         let owner = instances::gpu_owners(tx)?.remove(&there.id);
         match (known.withheld(), owner) {
             (Some(why), None) => Ok(format!("GPU {} is not offered: {why}.", there.id)),

@@ -1,13 +1,13 @@
 //! The operations on jobs that callers ask for.
 
-use serde_json::{Value, json};
 use tarn_model::access::Action;
 use tarn_model::clusters::Cluster;
+use tarn_model::events::{Event, JobEvent};
 use tarn_model::ids::JobId;
 use tarn_model::job_configs::{self, Config};
 use tarn_model::jobs::{Job, State, Teardown};
 use tarn_model::{Refused, lifecycle, names};
-use tarn_store::{Tx, events, jobs};
+use tarn_store::{Tx, jobs};
 
 use super::explain_jobs::Explainer;
 use super::{clusters, whose};
@@ -72,7 +72,7 @@ pub async fn start(control: &Control, caller: &Caller, job: &str) -> Result<JobV
         }
         let job = job.start(tx.now())?;
         jobs::save(tx, &job)?;
-        record_job_event(tx, &actor, &job, "job.start", &json!({ "cluster": job.cluster.as_str() }))?;
+        record_job_event(tx, &job, JobEvent::Queued { cluster: job.cluster.clone() })?;
         Ok(job.id)
     });
     let id = write.await?;
@@ -127,7 +127,7 @@ pub async fn cancel(control: &Control, caller: &Caller, job: &str) -> Result<Job
             job.teardown = Teardown::No;
         }
         jobs::save(tx, &job)?;
-        record_job_event(tx, &actor, &job, "job.cancel", &json!({ "was": was }))?;
+        record_job_event(tx, &job, JobEvent::CancelBegun { was: was.to_owned() })?;
         recorded.record_end(tx, &job)?;
         Ok(job.id)
     });
@@ -150,7 +150,7 @@ pub async fn delete(control: &Control, caller: &Caller, job: &str) -> Result<Job
                 return Err(Refused::JobNotEnded { job: job.id.to_string(), status }.into());
             }
         }
-        record_job_event(tx, &actor, &job, "job.delete", &json!({ "status": status }))?;
+        record_job_event(tx, &job, JobEvent::Deleted { status: status.to_owned() })?;
         Ok(job.id)
     });
     let id = write.await?;
@@ -227,10 +227,10 @@ async fn create_job(control: &Control, caller: &Caller, new: NewJob, starts: boo
             job = job.start(tx.now())?;
         }
         jobs::insert(tx, &job)?;
-        let detail = json!({ "name": job.name, "cluster": cluster.id.as_str(), "teardown": new.teardown });
-        record_job_event(tx, &actor, &job, "job.create", &detail)?;
+        let (name, cluster) = (job.name.clone(), cluster.id.clone());
+        record_job_event(tx, &job, JobEvent::Created { name, cluster: cluster.clone(), teardown: new.teardown })?;
         if starts {
-            record_job_event(tx, &actor, &job, "job.start", &json!({ "cluster": cluster.id.as_str() }))?;
+            record_job_event(tx, &job, JobEvent::Queued { cluster })?;
         }
         Ok(job.id)
     });
@@ -292,6 +292,6 @@ fn notify_job_changed(control: &Control, job: &JobId) {
     }
 }
 
-fn record_job_event(tx: &mut Tx<'_>, caller: &Caller, job: &Job, verb: &str, detail: &Value) -> Result<()> {
-    Ok(events::record(tx, caller.user.id.as_str(), job.owner.scope(), job.id.as_str(), verb, detail)?)
+fn record_job_event(tx: &mut Tx<'_>, job: &Job, event: JobEvent) -> Result<()> {
+    Ok(tx.record(job.owner.scope(), Event::Job(job.id.clone(), event))?)
 }

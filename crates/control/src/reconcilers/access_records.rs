@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use serde_json::json;
+use tarn_model::events::{Event, LoginEvent};
 use tarn_store::events::{self, Origin};
 use tarn_store::users;
 
@@ -14,9 +14,6 @@ const STORE_INTERVAL: Duration = Duration::from_secs(60);
 
 /// How many uses of keys are stored in one transaction.
 const BATCH: usize = 500;
-
-/// The scope of logins of unknown users.
-const NO_SCOPE: &str = "engine";
 
 /// Stores everything, and returns when it should be stored again.
 pub async fn tick(control: &Control) -> Result<Duration> {
@@ -57,10 +54,11 @@ async fn store_refused_logins(control: &Control) -> Result<()> {
         for (group, count) in &groups {
             tx.set_origin(Origin { address: group.address, ..Origin::default() });
             let via = group.via.name();
-            let detail = json!({ "via": via, "reason": group.reason, "count": count });
+            let refused = LoginEvent::Refused { via: via.to_owned(), reason: group.reason.to_owned(), count: *count };
+            // Logins of unknown users concern the engine.
             let (object, scope) =
-                group.user.as_ref().map_or((via, NO_SCOPE), |(user, scope)| (user.as_str(), scope.as_str()));
-            events::record(tx, events::ENGINE, scope, object, "login.refused", &detail)?;
+                group.user.as_ref().map_or((via, events::ENGINE), |(user, scope)| (user.as_str(), scope.as_str()));
+            tx.record(scope, Event::Login(object.to_owned(), refused))?;
         }
         Ok(())
     });

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tarn_model::clock_jumps::{Anchor, Correction, Judge, Jump, Reading, ahead_of_answer};
+use tarn_model::events::{Event, HostEvent};
 use tarn_model::{Time, Timekeeper};
 use tarn_store::{Store, Tx, clock, events};
 
@@ -187,8 +188,8 @@ fn follow(
         _ => clock::move_deadlines(tx, by_us)?,
     };
     clock::set_anchor(tx, &kept.at(reading).with_jump(after, by_us))?;
-    let detail = serde_json::json!({ "by_us": by_us, "open_requests": moved });
-    events::record(tx, events::ENGINE, events::ENGINE, "machine", "clock.jumped", &detail)?;
+    let jumped = HostEvent::ClockJumped { by_us, open_requests: moved };
+    tx.record(events::ENGINE, Event::Host("machine".to_owned(), jumped))?;
     Ok(Some(moved))
 }
 

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use tarn_model::events::{Event, GpuEvent};
 use tarn_model::gpus::{GpuObservation, GpuRecord, Health, ObservedGpu, Unseen};
 use tarn_store::{Tx, clusters, events, gpus, instances, line};
 
@@ -95,26 +96,26 @@ fn save_change(tx: &mut Tx<'_>, seen: &ObservedGpu, quiet: Duration) -> Result<b
 
 /// Records the event for the owner of the instance that holds the GPU, or for the engine.
 fn record_health_change(tx: &mut Tx<'_>, known: &GpuRecord) -> Result<()> {
-    let verb = match &known.health {
-        Health::Good => "gpu.good",
-        Health::Bad { .. } => "gpu.bad",
-        Health::Fatal { .. } => "gpu.fatal",
-        // Its recovery is recorded when it is complete.
-        Health::Recovering { .. } => return Ok(()),
-    };
     let id = &known.gpu.id;
     let owner = instances::gpu_owners(tx)?.remove(id);
     let cluster = owner.as_ref().map(|(_, cluster)| clusters::get(tx, cluster)).transpose()?.flatten();
-    let scope = cluster.as_ref().map_or(events::ENGINE, |cluster| cluster.owner.scope());
-    let (instance, cluster_id) = owner.unzip();
-    let reason = known.health.reason();
-    let detail = serde_json::json!({ "reason": reason, "instance": instance, "cluster": cluster_id });
-    events::record(tx, events::ENGINE, scope, id, verb, &detail)?;
-    match &known.health {
-        Health::Good => tracing::info!(gpu = id, "a GPU is healthy again"),
-        _ => tracing::warn!(gpu = id, reason, "a GPU is unhealthy and is not offered"),
+    let scope = cluster.map_or(events::ENGINE.to_owned(), |cluster| cluster.owner.scope().to_owned());
+    let (instance, cluster) = owner.unzip();
+    let reason = known.health.reason().map(str::to_owned);
+    let event = match &known.health {
+        Health::Good => {
+            tracing::info!(gpu = id, "a GPU is healthy again");
+            GpuEvent::Good { reason, instance, cluster }
+        }
+        Health::Bad { .. } => GpuEvent::Bad { reason, instance, cluster },
+        Health::Fatal { .. } => GpuEvent::Fatal { reason, instance, cluster },
+        // Its recovery is recorded when it is complete.
+        Health::Recovering { .. } => return Ok(()),
+    };
+    if let Some(reason) = known.health.reason() {
+        tracing::warn!(gpu = id, reason, "a GPU is unhealthy and is not offered");
     }
-    Ok(())
+    Ok(tx.record(&scope, Event::Gpu(id.clone(), event))?)
 }
 
 /// Sets the metrics of one GPU.

@@ -12,6 +12,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tarn_driver::End;
 use tarn_model::Time;
+use tarn_model::events::{Cause, ClusterEvent, Event, InstanceEvent, VolumeEvent};
 use tarn_model::ids::{ClusterId, InstanceId, VolumeId};
 use tarn_model::lifecycle::State;
 use tarn_store::{Tx, clusters, events, instances, requests};
@@ -73,7 +74,7 @@ pub(super) async fn compare_with_host(control: &Control) -> Result<()> {
     }
     for id in control.memory.unknown_resources.unreported_volumes(&unknown) {
         tracing::warn!(volume = %id, "a volume without a row exists; it is left alone, because it may hold data");
-        record_engine_event(control, id.as_str(), "machine.volume_unknown").await?;
+        record_engine_event(control, Event::Volume(id, VolumeEvent::Unknown {})).await?;
     }
     Ok(())
 }
@@ -135,21 +136,21 @@ fn commit_deaths(
         let Some(end) = dead.get(&node.id).filter(|_| node.state == State::Running) else { continue };
         *node = node.clone().died(*end)?;
         instances::save(tx, node)?;
-        let detail = serde_json::json!({ "cause": end.name(), "cluster": id, "name": node.name() });
-        events::record(tx, events::ENGINE, owner.scope(), node.id.as_str(), "instance.died", &detail)?;
+        let died = InstanceEvent::Died { cause: Cause(*end), cluster: id.clone(), name: node.name() };
+        tx.record(owner.scope(), Event::Instance(node.id.clone(), died))?;
         metrics::counter!("tarn_instances_died_total", "cause" => end.name()).increment(1);
     }
     let cluster = cluster.lost_nodes(&nodes, now)?;
     clusters::save(tx, &cluster)?;
-    let detail = serde_json::json!({ "reason": cluster.state.reason() });
-    Ok(events::record(tx, events::ENGINE, owner.scope(), id.as_str(), "cluster.failed", &detail)?)
+    let failed = ClusterEvent::Failed { reason: cluster.state.reason().map(str::to_owned) };
+    Ok(tx.record(owner.scope(), Event::Cluster(cluster.id, failed))?)
 }
 
 async fn remove_orphan(control: &Control, id: &InstanceId) -> Result<()> {
     match control.driver().remove_instance(id).await {
         Ok(()) => {
             tracing::warn!(instance = %id, "an instance without a row was removed");
-            record_engine_event(control, id.as_str(), "machine.orphan_removed").await
+            record_engine_event(control, Event::Instance(id.clone(), InstanceEvent::OrphanRemoved {})).await
         }
         Err(error) => {
             if control.memory.unknown_resources.is_first_complaint(id) {
@@ -161,11 +162,8 @@ async fn remove_orphan(control: &Control, id: &InstanceId) -> Result<()> {
 }
 
 /// Records an event of the engine, because an object without a row has no owner.
-async fn record_engine_event(control: &Control, object: &str, verb: &'static str) -> Result<()> {
-    let object = object.to_owned();
-    let write = control
-        .store()
-        .write(move |tx| events::record(tx, events::ENGINE, events::ENGINE, &object, verb, &serde_json::json!({})));
+async fn record_engine_event(control: &Control, event: Event) -> Result<()> {
+    let write = control.store().write(move |tx| tx.record(events::ENGINE, event.clone()));
     write.await.map_err(Error::from)
 }
 

@@ -7,6 +7,7 @@
 use tarn_driver::{End, Observed};
 use tarn_model::Refused;
 use tarn_model::clusters::{Cluster, Instance};
+use tarn_model::events::{Cause, ClusterEvent, Event, HostEvent, InstanceEvent, InstanceStop, RebootLosses};
 use tarn_model::ids::RequestId;
 use tarn_model::lifecycle::State;
 use tarn_model::requests::{Request, RequestKind};
@@ -28,27 +29,6 @@ const EXTENDED_AT_ONCE: usize = 100;
 
 /// How many clusters are restarted at the same time; more would only wait for each other.
 const RESTARTS_AT_ONCE: u32 = 4;
-
-/// What a reboot of the host has ended or lost. Recorded as the detail of an event.
-#[derive(Debug, Default, serde::Serialize)]
-struct Losses {
-    /// Clusters that are being restarted; their own events record the outcome.
-    clusters_coming_back: u64,
-    /// Clusters that failed, because they cannot be restarted or the operator does not want it.
-    clusters_failed: u64,
-    /// Requests that continue.
-    requests_resumed: u64,
-    /// Jobs that were running.
-    jobs_interrupted: u64,
-    /// Volumes that are damaged or missing.
-    volumes_lost: u64,
-    /// Nodes whose disk is missing.
-    disks_missing: u64,
-    /// Nodes that the database knows and the host does not have.
-    instances_missing: u64,
-    /// Instances and volumes that the host has and the database does not know.
-    unknown: u64,
-}
 
 /// What was open when the host came up. It is kept until the losses are recorded, because more may begin or end until
 /// then.
@@ -104,8 +84,8 @@ pub async fn recover(control: &Control) -> Result<()> {
     let write = control.store().write(move |tx| -> Result<()> {
         installation::set(tx, LAST_BOOT_KEY, &boot)?;
         if let Some(losses) = &losses {
-            let detail = serde_json::to_value(losses).map_err(Error::internal)?;
-            events::record(tx, events::ENGINE, events::ENGINE, "machine", "machine.rebooted", &detail)?;
+            let rebooted = HostEvent::Rebooted { losses: losses.clone() };
+            tx.record(events::ENGINE, Event::Host("machine".to_owned(), rebooted))?;
         }
         Ok(())
     });
@@ -127,11 +107,11 @@ fn open_work_at_boot(tx: &mut Tx<'_>, boot: &str) -> Result<Option<OpenWork>> {
 }
 
 /// Marks what a reboot of the host has ended or lost, and counts it.
-async fn count_losses(control: &Control, open: &OpenWork) -> Result<Losses> {
+async fn count_losses(control: &Control, open: &OpenWork) -> Result<RebootLosses> {
     let observed = control.driver().observe().await.map_err(Error::internal)?;
     let before = control.store().read(clusters::count_failed).await.map_err(Error::from)?;
     let missing = count_missing(control, &observed).await?;
-    let mut losses = Losses { requests_resumed: open.requests, jobs_interrupted: open.jobs, ..missing };
+    let mut losses = RebootLosses { requests_resumed: open.requests, jobs_interrupted: open.jobs, ..missing };
     // Only the comparison, not the whole tick: if another part of it failed, the next try would count the losses again,
     // and wrongly.
     instance_reconciler::compare_with_host(control).await?;
@@ -145,8 +125,8 @@ async fn count_losses(control: &Control, open: &OpenWork) -> Result<Losses> {
 }
 
 /// Counts what the host no longer has, and what it has without a row.
-async fn count_missing(control: &Control, observed: &Observed) -> Result<Losses> {
-    let mut losses = Losses::default();
+async fn count_missing(control: &Control, observed: &Observed) -> Result<RebootLosses> {
+    let mut losses = RebootLosses::default();
     for difference in differences(control.store(), observed).await? {
         tracing::debug!(%difference, "the host differs from the database");
         match difference {
@@ -191,9 +171,10 @@ fn begin_bring_back(tx: &mut Tx<'_>, cluster: Cluster, nodes: &[Instance], setti
     clusters::save(tx, &cluster)?;
     for node in nodes {
         instances::save(tx, &Instance { state: cluster.state.clone(), ..node.clone() })?;
+        record_end(tx, &cluster, node)?;
     }
-    let detail = serde_json::json!({ "name": cluster.name, "cause": End::MachineRebooted.name() });
-    events::record(tx, events::ENGINE, cluster.owner.scope(), cluster.id.as_str(), "cluster.restart", &detail)?;
+    let begun = ClusterEvent::RestartBegun { name: cluster.name, cause: Some(Cause(End::MachineRebooted)) };
+    tx.record(cluster.owner.scope(), Event::Cluster(cluster.id.clone(), begun))?;
     let kind = RequestKind::RestartCluster(cluster.id);
     let mut request = start_request(tx, cluster.owner, kind, settings.capacity_deadline)?;
     // An admission wakes the request, and its time starts then.
@@ -209,6 +190,7 @@ fn fail_unrestartable(tx: &mut Tx<'_>, cluster: Cluster, nodes: &[Instance], ref
     let now = tx.now();
     for node in nodes {
         instances::save(tx, &node.clone().died(End::MachineRebooted)?)?;
+        record_end(tx, &cluster, node)?;
     }
     let reason = format!(
         "the host was rebooted, and the cluster could not be brought back: {refused}. Restart it when that is fixed, \
@@ -216,8 +198,14 @@ fn fail_unrestartable(tx: &mut Tx<'_>, cluster: Cluster, nodes: &[Instance], ref
     );
     let cluster = cluster.moved(now, |state| state.die(&reason))?;
     clusters::save(tx, &cluster)?;
-    let detail = serde_json::json!({ "reason": reason });
-    Ok(events::record(tx, events::ENGINE, cluster.owner.scope(), cluster.id.as_str(), "cluster.failed", &detail)?)
+    let failed = ClusterEvent::Failed { reason: Some(reason) };
+    Ok(tx.record(cluster.owner.scope(), Event::Cluster(cluster.id, failed))?)
+}
+
+/// Records that a node has ended with the host.
+fn record_end(tx: &mut Tx<'_>, cluster: &Cluster, node: &Instance) -> Result<()> {
+    let stopped = InstanceEvent::stopped(node, InstanceStop::MachineRebooted);
+    Ok(tx.record(cluster.owner.scope(), Event::Instance(node.id.clone(), stopped))?)
 }
 
 /// Admits as many restarts as may run at the same time.

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::json;
+use tarn_model::events::{Event, InstanceEvent};
 use tarn_model::ids::ApiKeyId;
 use tarn_model::users::User;
 use tarn_store::events::{self, Origin};
@@ -16,7 +16,7 @@ use tarn_store::{Tx, cluster_access, users};
 use crate::calls::held_access::{AccessEnd, HeldCaller};
 use crate::in_memory::access_holds::Checked;
 use crate::operations::gateway::{self, HeldLogin};
-use crate::{Control, Error, Result};
+use crate::{Control, Result};
 
 /// How often access is checked without a notification: another replica may have withdrawn it.
 const CHECK_INTERVAL: Duration = Duration::from_secs(2);
@@ -111,9 +111,9 @@ async fn record_ended(control: &Control, ended: Vec<(Arc<HeldLogin>, String)>) -
     let write = control.store().write(move |tx| -> Result<()> {
         for (login, why) in &ended {
             tx.set_origin(Origin { address: Some(login.from.ip().to_canonical()), ..Origin::default() });
-            let detail = json!({ "user": login.user, "fingerprint": login.fingerprint, "reason": why });
-            events::record(tx, events::ENGINE, &login.scope, login.instance.as_str(), "ssh.end", &detail)
-                .map_err(Error::from)?;
+            let (user, fingerprint) = (login.user.clone(), login.fingerprint.clone());
+            let ended = InstanceEvent::SessionEnded { user, fingerprint, reason: why.clone() };
+            tx.record(&login.scope, Event::Instance(login.instance.clone(), ended))?;
         }
         Ok(())
     });

@@ -2,9 +2,10 @@
 //! volumes themselves.
 
 use tarn_driver::ObservedVolume;
+use tarn_model::events::{Event, VolumeEvent};
 use tarn_model::ids::VolumeId;
 use tarn_model::storage::{Volume, VolumeRemains, VolumeState};
-use tarn_store::{Tx, events, requests, storage};
+use tarn_store::{Tx, requests, storage};
 
 use crate::audit::is_intact_again;
 use crate::{Control, Error, Kind, Result};
@@ -33,13 +34,14 @@ fn commit_observation(tx: &mut Tx<'_>, id: &VolumeId, version: i64, seen: Option
     };
     match (&volume.state, fault) {
         (VolumeState::Ready | VolumeState::Resizing { .. }, Some(why)) => {
-            let (now, detail) = (tx.now(), serde_json::json!({ "reason": why }));
-            save_volume(tx, volume.moved(now, |state| state.spoil(why))?, "storage.failed", &detail)?;
+            let now = tx.now();
+            let failed = VolumeEvent::Failed { state: None, reason: Some(why.to_owned()) };
+            save_volume(tx, volume.moved(now, |state| state.spoil(why))?, failed)?;
             metrics::counter!("tarn_volumes_failed_total").increment(1);
         }
         (VolumeState::Failed { left: VolumeRemains::Data, .. }, None) if is_intact_again(&volume, seen) => {
-            let (now, detail) = (tx.now(), serde_json::json!({ "size_gb": volume.size_gb }));
-            save_volume(tx, volume.moved(now, VolumeState::recover)?, "storage.recovered", &detail)?;
+            let (now, recovered) = (tx.now(), VolumeEvent::Recovered { size_gb: volume.size_gb });
+            save_volume(tx, volume.moved(now, VolumeState::recover)?, recovered)?;
             metrics::counter!("tarn_volumes_recovered_total").increment(1);
         }
         // The size differs, or the volume failed otherwise and parts are left. Its owner sees the state.
@@ -48,7 +50,7 @@ fn commit_observation(tx: &mut Tx<'_>, id: &VolumeId, version: i64, seen: Option
     Ok(())
 }
 
-fn save_volume(tx: &mut Tx<'_>, volume: Volume, verb: &str, detail: &serde_json::Value) -> Result<()> {
+fn save_volume(tx: &mut Tx<'_>, volume: Volume, event: VolumeEvent) -> Result<()> {
     storage::save(tx, &volume)?;
-    Ok(events::record(tx, events::ENGINE, volume.owner.scope(), volume.id.as_str(), verb, detail)?)
+    Ok(tx.record(volume.owner.scope(), Event::Volume(volume.id, event))?)
 }

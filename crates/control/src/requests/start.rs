@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use tarn_model::capacity::Claim;
+use tarn_model::events::{Event, RequestEvent};
 use tarn_model::ids::RequestId;
-use tarn_model::requests::{Progress, Request, RequestKind};
+use tarn_model::requests::{Progress, Request, RequestKind, RequestStatus};
 use tarn_model::users::Owner;
-use tarn_store::{Tx, events, line, requests};
+use tarn_store::{Tx, line, requests};
 
 use crate::Result;
 
@@ -40,13 +41,17 @@ pub(crate) fn start_completed(tx: &mut Tx<'_>, owner: Owner, kind: RequestKind, 
 }
 
 /// Ends a request with the progress and the message that it already has, and records the event.
-pub(crate) fn end_request(tx: &mut Tx<'_>, mut request: Request, verb: &str) -> Result<()> {
+pub(crate) fn end_request(tx: &mut Tx<'_>, mut request: Request) -> Result<()> {
     request.ended = Some(tx.now());
     requests::save(tx, &request)?;
-    let (name, object) = (request.kind.request_type().name(), request.kind.object_id());
-    let detail = serde_json::json!({ "type": name, "object": object, "message": request.message });
-    events::record(tx, events::ENGINE, request.owner.scope(), request.id.as_str(), verb, &detail)?;
-    Ok(())
+    let (kind, object) = (request.kind.request_type(), request.kind.object_id().to_owned());
+    let is_completed = request.status() == RequestStatus::Completed;
+    let message = request.message;
+    let event = match is_completed {
+        true => RequestEvent::Completed { kind, object, message },
+        false => RequestEvent::Failed { kind, object, message },
+    };
+    Ok(tx.record_as_engine(request.owner.scope(), Event::Request(request.id, event))?)
 }
 
 fn new_request(tx: &Tx<'_>, owner: Owner, kind: RequestKind) -> Request {

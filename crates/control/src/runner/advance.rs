@@ -250,7 +250,7 @@ impl Runner {
                 Some(note) => format!("{why}. {note}."),
                 None => why,
             });
-            end_and_release(tx, request, "request.failed")
+            end_and_release(tx, request)
         });
         let ended = write.await;
         self.control.memory.due.notify_one();
@@ -281,7 +281,7 @@ fn complete_request(tx: &mut Tx<'_>, mut request: Request) -> Result<Lease> {
         Some(note) => format!("{completed} {note}."),
         None => completed.to_owned(),
     });
-    end_and_release(tx, request, "request.completed")
+    end_and_release(tx, request)
 }
 
 /// Returns the notes of the steps of a request, which are added to its final message.
@@ -289,8 +289,8 @@ fn note_for_caller(tx: &mut Tx<'_>, request: &Request) -> Result<Option<String>>
     if definition(&request.kind).takes_notes { Ok(requests::note(tx, &request.id)?) } else { Ok(None) }
 }
 
-fn end_and_release(tx: &mut Tx<'_>, request: Request, verb: &'static str) -> Result<Lease> {
+fn end_and_release(tx: &mut Tx<'_>, request: Request) -> Result<Lease> {
     let ended = Lease::Ended(request.kind.request_type(), request.status());
-    end_request(tx, request, verb)?;
+    end_request(tx, request)?;
     Ok(ended)
 }

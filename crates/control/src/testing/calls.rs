@@ -1,7 +1,7 @@
 //! Calls of the caller, and what the database says after them.
 
 use tarn_model::ids::{ClusterId, JobId, RequestId, VolumeId};
-use tarn_store::events::{self, Event};
+use tarn_store::events::{self, Recorded};
 
 use super::World;
 use crate::Caller;
@@ -64,7 +64,7 @@ impl World {
     }
 
     /// The events with this verb, oldest first.
-    pub async fn events(&self, verb: &str) -> Vec<Event> {
+    pub async fn events(&self, verb: &str) -> Vec<Recorded> {
         let all = self.store.read(|tx| events::after(tx, 0, 10_000)).await.unwrap();
         all.into_iter().filter(|event| event.verb == verb).collect()
     }

@@ -292,6 +292,6 @@ mod tests {
             });
             page.push_str(&format!("| {} | {} |\n", action.name(), cells.join(" | ")));
         }
-        render_page("access", &page);
+        render_page("states/access", &page);
     }
 }

@@ -22,7 +22,7 @@ pub struct Amounts {
 }
 
 /// The limit of every resource; `None` is no limit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[allow(missing_docs)]
 pub struct Limits {
     pub instances: Option<u64>,

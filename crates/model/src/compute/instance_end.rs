@@ -17,6 +17,8 @@ pub enum End {
 }
 
 impl End {
+    const ALL: [End; 5] = [End::OutOfMemory, End::Exit, End::MachineRebooted, End::DiskMissing, End::Lost];
+
     /// The name that events carry.
     pub fn name(self) -> &'static str {
         match self {
@@ -26,6 +28,11 @@ impl End {
             End::DiskMissing => "disk_missing",
             End::Lost => "lost",
         }
+    }
+
+    /// The reverse of [`End::name`].
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|end| end.name() == name)
     }
 
     /// Describes what happened, as the rest of a sentence about an instance with this memory limit.

@@ -7,7 +7,8 @@ use crate::users::Owner;
 use crate::{Refused, Time};
 
 /// What a request does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 #[allow(missing_docs)]
 pub enum RequestType {
     ClusterClaim,

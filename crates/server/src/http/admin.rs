@@ -6,7 +6,7 @@ use tarn_api::admin::{
     EventInfo, EventListResponse,
 };
 use tarn_api::health::MessageResponse;
-use tarn_control::operations::admin::{self, ApiKey, Event, NewUser, UserRow};
+use tarn_control::operations::admin::{self, ApiKey, NewUser, Recorded, UserRow};
 use tarn_control::page::MAX_LIMIT;
 use tarn_model::Money;
 use utoipa::IntoParams;
@@ -317,7 +317,7 @@ pub(crate) async fn list_events(
     }))
 }
 
-fn event_table(events: &[Event]) -> String {
+fn event_table(events: &[Recorded]) -> String {
     let mut table = Table::new(["NUMBER", "AT", "ACTOR", "KEY", "ADDRESS", "VERB", "OBJECT", "DETAIL"], events.len());
     for event in events {
         let (key, address) = (Dash(event.origin.key.as_ref()), Dash(event.origin.address));
@@ -326,8 +326,8 @@ fn event_table(events: &[Event]) -> String {
     table.render()
 }
 
-fn event_info(event: Event) -> EventInfo {
-    let Event { number, at, actor, object, verb, detail, origin, .. } = event;
+fn event_info(event: Recorded) -> EventInfo {
+    let Recorded { number, at, actor, object, verb, detail, origin, .. } = event;
     EventInfo {
         number,
         at: at.to_string(),

@@ -9,7 +9,7 @@ use tarn_model::ledger::{Account, Transfer};
 use tarn_store::testing::DatabaseKind;
 use tarn_store::{Error, clusters, events, ledger};
 
-use crate::support::{cluster, world};
+use crate::support::{cluster, granted, world};
 
 /// Each of many concurrent writes counts once, and a reader of the event log misses nothing.
 #[rstest]
@@ -42,7 +42,7 @@ async fn writes_count_once(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres
                     let transfer = Transfer::grant("o-1", Money::from_micros(1), "one".into());
                     ledger::record(tx, &format!("t-{writer}-{n}"), "me", &transfer)?;
                     let after = before.as_micros() + 1;
-                    events::record(tx, "me", "o-1", "o-1", "counted", &serde_json::json!({ "after": after }))
+                    tx.record("o-1", granted(after))
                 });
                 write.await.unwrap();
             }
@@ -54,7 +54,7 @@ async fn writes_count_once(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres
     done.store(true, Ordering::SeqCst);
     assert_eq!(reader.await.unwrap(), 160, "a reader that follows the numbers misses nothing");
     let log = world.store.read(|tx| events::after(tx, 0, 1000)).await.unwrap();
-    let counts: Vec<_> = log.iter().map(|event| event.detail["after"].as_i64().unwrap()).collect();
+    let counts: Vec<_> = log.iter().map(|event| event.detail["micros"].as_i64().unwrap()).collect();
     assert_eq!(counts, (1..=160).collect::<Vec<_>>(), "each write saw all earlier commits");
 }
 
@@ -68,10 +68,8 @@ async fn writes_in_one_task_all_finish(#[values(DatabaseKind::Sqlite, DatabaseKi
         let calls = (0..8).map(|number| {
             let store = world.store.clone();
             async move {
-                let write = store.write(move |tx| -> Result<(), Error> {
-                    let detail = serde_json::json!({ "round": round, "number": number });
-                    events::record(tx, "me", "o-1", "o-1", "counted", &detail)
-                });
+                let write =
+                    store.write(move |tx| -> Result<(), Error> { tx.record("o-1", granted(round * 8 + number)) });
                 write.await.unwrap();
                 store.read(|tx| events::after(tx, 0, 1)).await.unwrap()
             }

@@ -4,7 +4,7 @@ use rstest::rstest;
 use tarn_store::testing::{DatabaseKind, World};
 use tarn_store::{Database, Error, Store, clusters, events};
 
-use crate::support::{cluster, world};
+use crate::support::{cluster, granted, world};
 
 /// A store that is opened again finds everything.
 #[rstest]
@@ -23,9 +23,7 @@ async fn reopened_store_finds_rows(#[values(DatabaseKind::Sqlite, DatabaseKind::
 async fn closed_store_leaves_one_file() {
     for _ in 0..20 {
         let Some(World { store, fresh, .. }) = World::open(DatabaseKind::Sqlite).await else { return };
-        let detail = serde_json::json!({});
-        let write = store.write(move |tx| events::record(tx, events::ENGINE, "", "", "test.event", &detail));
-        write.await.unwrap();
+        store.write(|tx| tx.record("o-1", granted(1))).await.unwrap();
         assert_eq!(store.read(|tx| events::after(tx, 0, 10)).await.unwrap().len(), 1);
         drop(store);
         let Database::Sqlite(path) = &fresh.database else { panic!("this is SQLite") };

@@ -15,7 +15,7 @@ use tarn_store::{
     users,
 };
 
-use crate::support::{cluster, instance, user, world};
+use crate::support::{cluster, granted, instance, user, world};
 
 /// Clusters are read as they were saved, and a stale version is refused.
 #[rstest]
@@ -213,7 +213,7 @@ async fn ledger_sums_and_events_are_ordered(
         let write = world.store.write(move |tx| -> Result<(), Error> {
             let transfer = Transfer::grant("o-1", Money::from_micros(micros), "a gift".into());
             ledger::record(tx, &format!("t-{n}"), "me", &transfer)?;
-            events::record(tx, "me", "o-1", "o-1", "balance.grant", &serde_json::json!({ "n": n }))
+            tx.record("o-1", granted(micros))
         });
         write.await.unwrap();
     }
@@ -224,7 +224,8 @@ async fn ledger_sums_and_events_are_ordered(
     let (mine, engine_account, log) = read.await.unwrap();
     assert_eq!(mine, Money::from_micros(3_500_001));
     assert_eq!(engine_account, Money::from_micros(-3_500_001));
-    assert_eq!(log.iter().map(|event| event.detail["n"].as_u64().unwrap()).collect::<Vec<_>>(), [0, 1, 2]);
+    let micros: Vec<_> = log.iter().map(|event| event.detail["micros"].as_i64().unwrap()).collect();
+    assert_eq!(micros, [5_000_000, -1_500_000, 1]);
     assert!(log.windows(2).all(|pair| pair[0].number < pair[1].number));
 }
 

@@ -4,6 +4,7 @@ use std::ops::Deref;
 
 use tarn_model::capacity::Shape;
 use tarn_model::clusters::{Cluster, Instance};
+use tarn_model::events::{Event, ScopeEvent};
 use tarn_model::ids::{ClusterId, InstanceId, OrgId, UserId};
 use tarn_model::lifecycle::State;
 use tarn_model::users::{Organization, Owner, User};
@@ -22,6 +23,11 @@ impl Deref for World {
     fn deref(&self) -> &testing::World {
         &self.base
     }
+}
+
+/// An event with a number in its data.
+pub(crate) fn granted(micros: i64) -> Event {
+    Event::Scope("o-1".into(), ScopeEvent::Granted { micros, transaction: "t-1".into() })
 }
 
 pub(crate) async fn world(database: DatabaseKind) -> Option<World> {

@@ -10,7 +10,7 @@ use tarn_store::testing::{DatabaseKind, Fresh, ManualClock, SeededIds, empty};
 use tarn_store::transfer::{Progress, TableSum, sums, transfer};
 use tarn_store::{Database, Store, events};
 
-use crate::support::raw;
+use crate::support::{granted, raw};
 
 /// More than two pages of the copying.
 const ROWS: i64 = 450;
@@ -171,7 +171,7 @@ async fn events_continue_after_a_copy(#[values(DatabaseKind::Sqlite, DatabaseKin
         }
         let store = open(&target.database).await.unwrap();
         let record = |tx: &mut tarn_store::Tx<'_>| -> Result<i64, tarn_store::Error> {
-            events::record(tx, events::ENGINE, "", "", "test.event", &serde_json::json!({}))?;
+            tx.record("o-1", granted(1))?;
             events::last_number(tx)
         };
         assert_eq!(store.write(record).await.unwrap(), number + 1);

@@ -1,7 +1,8 @@
 //! The end of an attempt and of a job, each in one transaction with everything that follows from it.
 
+use tarn_model::events::{Event, JobEvent};
 use tarn_model::jobs::{Job, Outcome, State};
-use tarn_store::{Tx, events, job_logs, jobs};
+use tarn_store::{Tx, job_logs, jobs};
 
 use super::verdict::Verdict;
 use crate::jobs::files::collect::Collected;
@@ -138,8 +139,8 @@ fn requeue_job(tx: &mut Tx<'_>, lease: &JobLease, job: Job, verdict: &Verdict) -
     job.attempt += 1;
     jobs::save(tx, &job)?;
     jobs::release(tx, &lease.id, lease.epoch)?;
-    let detail = serde_json::json!({ "attempt": job.attempt, "reason": why });
-    events::record(tx, events::ENGINE, job.owner.scope(), job.id.as_str(), "job.retried", &detail)?;
+    let retried = JobEvent::Retried { attempt: job.attempt, reason: why };
+    tx.record(job.owner.scope(), Event::Job(job.id.clone(), retried))?;
     Ok(AfterAttempt::Retry)
 }
 

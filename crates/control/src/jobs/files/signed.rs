@@ -4,9 +4,9 @@
 
 use std::time::Duration;
 
-use serde_json::json;
 use tarn_model::Time;
 use tarn_model::access;
+use tarn_model::events::{Event, JobEvent};
 use tarn_model::ids::{ApiKeyId, JobId, UserId};
 use tarn_model::jobs::Job;
 use tarn_store::{jobs, users};
@@ -97,8 +97,8 @@ pub async fn verify(
 
 /// Records that a caller got signed URLs: one event for all URLs of a call.
 pub async fn record_issued(control: &Control, caller: &Caller, job: &Job, grant: Grant, count: usize) -> Result<()> {
-    let detail = json!({ "grant": grant.name(), "count": count });
-    control.record_shown(caller, (job.owner.scope(), job.id.as_str()), "job.sign_urls", detail).await
+    let signed = JobEvent::UrlsSigned { grant: grant.name().to_owned(), count: count as u64 };
+    control.record_shown(caller, job.owner.scope(), Event::Job(job.id.clone(), signed)).await
 }
 
 /// The refusal of a URL that is not valid.

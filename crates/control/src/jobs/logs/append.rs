@@ -4,9 +4,10 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use tarn_model::events::{Event, JobEvent};
 use tarn_model::ids::JobId;
 use tarn_model::jobs::{Job, JobNode, State};
-use tarn_store::{Tx, events, job_logs, job_nodes, jobs};
+use tarn_store::{Tx, job_logs, job_nodes, jobs};
 
 use super::log_buffer::{LARGE_PIECE, LogBatch};
 use crate::jobs::files::{job_files, job_space};
@@ -151,8 +152,8 @@ fn update_job(tx: &mut Tx<'_>, lease: &JobLease, has_begun: bool, piece: &LogPie
     let begins = has_begun && job.state == State::Starting;
     if begins {
         job = job.moved(now, State::run)?;
-        let detail = serde_json::json!({ "cluster": job.cluster, "attempt": job.attempt });
-        events::record(tx, events::ENGINE, job.owner.scope(), job.id.as_str(), "job.started", &detail)?;
+        let started = JobEvent::Started { cluster: job.cluster.clone(), attempt: job.attempt };
+        tx.record(job.owner.scope(), Event::Job(job.id.clone(), started))?;
     }
     if is_cut {
         job_note::add_truncation_note(&mut job, piece.is_over_quota);

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
+use tarn_model::events::{Event, JobEvent};
 use tarn_model::jobs::{Job, State};
-use tarn_store::{Tx, events};
+use tarn_store::Tx;
 
 use crate::Result;
 
@@ -22,8 +23,8 @@ impl EndedMetrics {
     pub(crate) fn record_end(&self, tx: &mut Tx<'_>, job: &Job) -> Result<()> {
         let State::Ended(outcome) = &job.state else { return Ok(()) };
         let (status, exit_code) = (outcome.status(), outcome.exit_code());
-        let detail = serde_json::json!({ "status": status, "exit_code": exit_code, "attempt": job.attempt });
-        events::record(tx, events::ENGINE, job.owner.scope(), job.id.as_str(), "job.ended", &detail)?;
+        let ended = JobEvent::Ended { status: status.to_owned(), exit_code, attempt: job.attempt };
+        tx.record_as_engine(job.owner.scope(), Event::Job(job.id.clone(), ended))?;
         self.lock().push(status);
         Ok(())
     }

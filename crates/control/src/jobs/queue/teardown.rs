@@ -3,11 +3,11 @@
 use tarn_model::Refused;
 use tarn_model::ids::ClusterId;
 use tarn_model::jobs::{Job, Teardown};
-use tarn_store::{Tx, attachments, clusters, events, jobs};
+use tarn_store::{Tx, attachments, clusters, jobs};
 
 use super::ended_metrics::EndedMetrics;
 use super::job_note;
-use crate::operations::clusters::{Released, release};
+use crate::operations::clusters::release;
 use crate::{Control, Error, Kind, Result};
 
 enum TeardownStep {
@@ -101,8 +101,7 @@ fn begin_teardown(tx: &mut Tx<'_>, control: &Control, job: &Job, ended_metrics: 
     let was = cluster.state.clone();
     match cluster.begin_destroy(attachment.as_ref(), now) {
         Ok(cluster) => {
-            let released = Released { was: &was, owner, actor: events::ENGINE };
-            release(tx, cluster, released, control.settings().work_deadline, ended_metrics)?;
+            release(tx, cluster, &was, owner, control.settings().work_deadline, ended_metrics)?;
             Ok(TeardownStep::Over(None))
         }
         Err(Refused::DeletionProtected { .. }) => {

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use tarn_model::Money;
+use tarn_model::events::{ApiKeyEvent, Event, ScopeEvent, UserEvent};
 use tarn_model::ids::{ApiKeyId, OrgId, UserId, fresh_api_key};
 use tarn_model::ledger::{Account, Transfer};
 use tarn_model::users::{Organization, User, is_email, is_org_name};
@@ -12,7 +13,7 @@ use crate::operations::scope_of;
 use crate::page::{self, cut, decode_cursor};
 use crate::{Caller, Control, Error, Page, Result, hash_of_key};
 
-pub use tarn_store::events::Event;
+pub use tarn_store::events::Recorded;
 pub use tarn_store::users::ApiKey;
 
 /// The user to create.
@@ -71,15 +72,14 @@ pub async fn create_user(control: &Control, caller: &Caller, new: NewUser) -> Re
         let message = "org_name must have 1 to 100 characters, no control characters and no leading or trailing spaces";
         return Err(Error::invalid("invalid_org_name", message));
     }
-    let me = caller.clone();
     let write = control.write(caller, move |tx| {
         if users::find(tx, &new.email)?.is_some() {
             return Err(Error::conflict("email_taken", format!("user {} already exists", new.email)));
         }
         let user = insert_user(tx, &new.email, new.org_name.as_deref(), false)?;
         let (key, api_key) = issue_key(tx, &user.id)?;
-        record_user_event(tx, &me, &user, "user.create")?;
-        record_key_event(tx, &me, &user, &key, "key.create")?;
+        record_user_event(tx, &user, UserEvent::Created { email: user.email.clone() })?;
+        record_key_event(tx, &user, &key, ApiKeyEvent::Created { user: user.id.clone() })?;
         let membership = match (&new.org_name, user.org_admin) {
             (Some(name), true) => format!("in the new organization {name}, as its administrator"),
             (Some(name), false) => format!("in the organization {name}"),
@@ -122,11 +122,13 @@ pub async fn disable_user(control: &Control, caller: &Caller, user: &str, disabl
     if disabled && id == caller.user.id {
         return Err(Error::conflict("own_user", "you cannot disable yourself; ask another administrator"));
     }
-    let (me, objects) = (caller.clone(), control.objects().clone());
+    let objects = control.objects().clone();
     let write = control.write(caller, move |tx| {
         let user = users::get(tx, &id)?.ok_or_else(|| Error::not_found("user", id.as_str()))?;
         users::set_disabled(tx, &id, disabled)?;
-        record_user_event(tx, &me, &user, if disabled { "user.disable" } else { "user.enable" })?;
+        let email = user.email.clone();
+        let event = if disabled { UserEvent::Disabled { email } } else { UserEvent::Enabled { email } };
+        record_user_event(tx, &user, event)?;
         let warning = if disabled { legacy_key_warning(tx, &objects, &user)? } else { String::new() };
         Ok(format!("User {} ({id}) is now {}.{warning}", user.email, if disabled { "disabled" } else { "enabled" }))
     });
@@ -140,11 +142,10 @@ pub async fn disable_user(control: &Control, caller: &Caller, user: &str, disabl
 pub async fn create_key(control: &Control, caller: &Caller, user: &str) -> Result<CreatedKey> {
     caller.must_administer()?;
     let id: UserId = user.parse()?;
-    let me = caller.clone();
     let write = control.write(caller, move |tx| {
         let user = users::get(tx, &id)?.ok_or_else(|| Error::not_found("user", id.as_str()))?;
         let (key, api_key) = issue_key(tx, &id)?;
-        record_key_event(tx, &me, &user, &key, "key.create")?;
+        record_key_event(tx, &user, &key, ApiKeyEvent::Created { user: user.id.clone() })?;
         let message = format!("Key {key} for {} was created. It is shown only once.", user.email);
         Ok(CreatedKey { id: key, user: user.id, api_key, message })
     });
@@ -181,13 +182,12 @@ pub async fn revoke_key(control: &Control, caller: &Caller, key: &str) -> Result
     if id == caller.key {
         return Err(Error::conflict("own_key", "you cannot revoke the API key that this call uses; use another key"));
     }
-    let me = caller.clone();
     let write = control.write(caller, move |tx| {
         let missing = || Error::not_found("API key", id.as_str());
         let key = users::key(tx, &id)?.ok_or_else(missing)?;
         let user = users::get(tx, &key.user)?.ok_or_else(missing)?;
         users::revoke_key(tx, &id)?;
-        record_key_event(tx, &me, &user, &id, "key.revoke")?;
+        record_key_event(tx, &user, &id, ApiKeyEvent::Revoked { user: user.id.clone() })?;
         Ok(format!("Key {id} no longer works."))
     });
     let revoked = write.await;
@@ -220,8 +220,8 @@ pub async fn grant(
         let transfer = Transfer::grant(&scope, amount, description.clone());
         let id = format!("t-{:016x}", tx.ids().bits());
         ledger::record(tx, &id, me.user.id.as_str(), &transfer)?;
-        let detail = serde_json::json!({ "micros": amount.as_micros(), "transaction": id });
-        events::record(tx, me.user.id.as_str(), &scope, &scope, "balance.grant", &detail)?;
+        let granted = ScopeEvent::Granted { micros: amount.as_micros(), transaction: id };
+        tx.record(&scope, Event::Scope(scope.clone(), granted))?;
         let balance = ledger::balance(tx, &Account::balance_of(&scope))?;
         Ok(Granted { message: format!("The balance of {scope} is now {balance}."), account: scope, balance })
     });
@@ -229,7 +229,7 @@ pub async fn grant(
 }
 
 /// Lists the events after the one with this number, oldest first.
-pub async fn events(control: &Control, caller: &Caller, after: i64, limit: Option<u32>) -> Result<Vec<Event>> {
+pub async fn events(control: &Control, caller: &Caller, after: i64, limit: Option<u32>) -> Result<Vec<Recorded>> {
     caller.must_administer()?;
     let limit = page::limit(limit)?;
     control.store().read(|tx| events::after(tx, after, limit)).await.map_err(Error::from)
@@ -286,12 +286,10 @@ pub(super) fn account_scope(tx: &mut Tx<'_>, to: &str) -> Result<String> {
     Ok(scope_of(&user).to_owned())
 }
 
-fn record_user_event(tx: &mut Tx<'_>, caller: &Caller, user: &User, verb: &str) -> Result<()> {
-    let detail = serde_json::json!({ "email": user.email });
-    Ok(events::record(tx, caller.user.id.as_str(), scope_of(user), user.id.as_str(), verb, &detail)?)
+fn record_user_event(tx: &mut Tx<'_>, user: &User, event: UserEvent) -> Result<()> {
+    Ok(tx.record(scope_of(user), Event::User(user.id.clone(), event))?)
 }
 
-fn record_key_event(tx: &mut Tx<'_>, caller: &Caller, user: &User, key: &ApiKeyId, verb: &str) -> Result<()> {
-    let detail = serde_json::json!({ "user": user.id });
-    Ok(events::record(tx, caller.user.id.as_str(), scope_of(user), key.as_str(), verb, &detail)?)
+fn record_key_event(tx: &mut Tx<'_>, user: &User, key: &ApiKeyId, event: ApiKeyEvent) -> Result<()> {
+    Ok(tx.record(scope_of(user), Event::ApiKey(key.clone(), event))?)
 }

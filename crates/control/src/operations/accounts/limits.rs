@@ -1,9 +1,10 @@
 //! Limits of organizations and users: what administrators set and see, and the check before anything is accepted.
 
 use tarn_base::Edit;
+use tarn_model::events::{Event, ScopeEvent};
 use tarn_model::ids::OrgId;
 use tarn_model::limits::{Amounts, Limits, MAX_UNEXAMINED};
-use tarn_store::{Tx, events, limits, line};
+use tarn_store::{Tx, limits, line};
 
 use super::admin::account_scope;
 use crate::page;
@@ -103,7 +104,7 @@ async fn change_limits(
     of: &str,
     change: impl Fn(Limits) -> Limits + Send + Sync + 'static,
 ) -> Result<LimitsView> {
-    let (me, of) = (caller.clone(), of.to_owned());
+    let of = of.to_owned();
     let write = control.write(caller, move |tx| {
         let scope = account_scope(tx, &of)?;
         let before = limits::get(tx, &scope)?;
@@ -112,8 +113,7 @@ async fn change_limits(
             return Ok(scope);
         }
         limits::set(tx, &scope, &after)?;
-        let detail = serde_json::json!({ "before": limits_to_json(&before), "after": limits_to_json(&after) });
-        events::record(tx, me.user.id.as_str(), &scope, &scope, "limits.change", &detail)?;
+        tx.record(&scope, Event::Scope(scope.clone(), ScopeEvent::LimitsChanged { before, after }))?;
         Ok(scope)
     });
     let scope: String = write.await?;
@@ -163,16 +163,4 @@ fn admit(tx: &mut Tx<'_>, allowed: &Limits, scope: &str, more: &Amounts) -> Resu
         return Ok(());
     }
     Ok(allowed.admit(scope, &limits::used(tx, scope)?, more)?)
-}
-
-fn limits_to_json(limits: &Limits) -> serde_json::Value {
-    serde_json::json!({
-        "instances": limits.instances,
-        "cpu_milli": limits.cpu_milli,
-        "gpus": limits.gpus,
-        "volume_gb": limits.volume_gb,
-        "object_bytes": limits.object_bytes,
-        "waiting": limits.waiting,
-        "job_bytes": limits.job_bytes,
-    })
 }

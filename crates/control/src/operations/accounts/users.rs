@@ -2,11 +2,12 @@
 
 use tarn_base::Edit;
 use tarn_model::Money;
+use tarn_model::events::{Event, UserEvent};
 use tarn_model::ledger::Account;
 use tarn_model::preferences::Preferences;
 use tarn_model::users::{Organization, User};
 use tarn_store::counts::{self, Counts};
-use tarn_store::{events, ledger, users};
+use tarn_store::{ledger, users};
 
 use super::limits::{self, LimitsView};
 use crate::operations::scope_of;
@@ -86,8 +87,7 @@ pub async fn edit_preferences(control: &Control, caller: &Caller, edit: Preferen
             return Ok(now);
         }
         users::save_preferences(tx, &me.user.id, &now)?;
-        let (id, scope) = (me.user.id.as_str(), scope_of(&me.user));
-        events::record(tx, id, scope, id, "user.preferences", &serde_json::json!({}))?;
+        tx.record(scope_of(&me.user), Event::User(me.user.id.clone(), UserEvent::PreferencesChanged {}))?;
         Ok(now)
     });
     write.await

@@ -3,6 +3,7 @@
 use tarn_model::capacity::Claim;
 use tarn_model::catalogue::InstanceType;
 use tarn_model::clusters::{Cluster, Instance, MAX_JOBS_PARALLEL};
+use tarn_model::events::{ClusterEvent, Event};
 use tarn_model::ids::{ClusterId, InstanceId};
 use tarn_model::images;
 use tarn_model::lifecycle::State;
@@ -10,7 +11,7 @@ use tarn_model::limits::Amounts;
 use tarn_model::names;
 use tarn_model::requests::RequestKind;
 use tarn_model::ssh_keys::{self as rules, ParsedKey};
-use tarn_store::{Tx, cluster_keys, clusters, events, instances, ssh_keys};
+use tarn_store::{Tx, cluster_keys, clusters, instances, ssh_keys};
 
 use super::fitting_type;
 use crate::operations::ssh_keys::save_key;
@@ -68,8 +69,9 @@ pub async fn create(control: &Control, caller: &Caller, new: NewCluster) -> Resu
                 save_key(tx, &me, key, None)?;
             }
         }
-        let detail = serde_json::json!({ "name": cluster.name, "type": kind.name, "nodes": cluster.num_nodes });
-        events::record(tx, me.user.id.as_str(), cluster.owner.scope(), cluster.id.as_str(), "cluster.create", &detail)?;
+        let (name, instance_type) = (cluster.name.clone(), kind.name.clone());
+        let created = ClusterEvent::Created { name, instance_type, nodes: cluster.num_nodes };
+        tx.record(cluster.owner.scope(), Event::Cluster(cluster.id.clone(), created))?;
         let (owner, work) = (request_owner(&me, &cluster.owner), RequestKind::ClaimCluster(cluster.id.clone()));
         let claim = Claim { shape: kind.shape.clone(), nodes: cluster.num_nodes };
         let request = start_queued(tx, owner, work, &claim, limit)?;

@@ -11,6 +11,7 @@ use tarn_model::access::Action;
 use tarn_model::capacity::{self, Claim};
 use tarn_model::catalogue::{Catalogue, InstanceType};
 use tarn_model::clusters::{Cluster, Instance, MAX_NODES};
+use tarn_model::events::{ClusterEvent, Event};
 use tarn_model::gpus::{GpuRecord, Health};
 use tarn_model::ids::{ClusterId, RequestId};
 use tarn_model::lifecycle::State;
@@ -19,7 +20,7 @@ use tarn_model::names;
 use tarn_model::requests::{RequestKind, RequestStatus, RequestType};
 use tarn_model::storage::Attachment;
 use tarn_model::users::Owner;
-use tarn_store::{Tx, attachments, clusters, events, instances, requests, storage};
+use tarn_store::{Tx, attachments, clusters, instances, requests, storage};
 
 mod create;
 mod withdraw;
@@ -142,8 +143,9 @@ pub async fn edit(control: &Control, caller: &Caller, cluster: &str, edit: Clust
             return Ok(Accepted { cluster: cluster.id, volume: (), instances: Vec::new(), request, message });
         }
         clusters::save(tx, &cluster)?;
-        let detail = serde_json::json!({ "name": cluster.name, "deletion_protection": cluster.deletion_protection });
-        events::record(tx, me.user.id.as_str(), cluster.owner.scope(), cluster.id.as_str(), "cluster.edit", &detail)?;
+        let (name, deletion_protection) = (cluster.name.clone(), cluster.deletion_protection);
+        let edited = ClusterEvent::Edited { name, deletion_protection };
+        tx.record(cluster.owner.scope(), Event::Cluster(cluster.id.clone(), edited))?;
         let (owner, kind) = (request_owner(&me, &cluster.owner), RequestKind::EditCluster(cluster.id.clone()));
         let request = start_completed(tx, owner, kind, &message)?;
         Ok(Accepted { cluster: cluster.id, volume: (), instances: Vec::new(), request, message })
@@ -165,8 +167,7 @@ pub async fn destroy(control: &Control, caller: &Caller, cluster: &str) -> Resul
         let (was, owner) = (cluster.state.clone(), request_owner(&me, &cluster.owner));
         let cluster = cluster.begin_destroy(held.as_ref(), now)?;
         let (id, name) = (cluster.id.clone(), cluster.name.clone());
-        let begun = Released { was: &was, owner, actor: me.user.id.as_str() };
-        let request = release(tx, cluster, begun, limit, &recorded)?;
+        let request = release(tx, cluster, &was, owner, limit, &recorded)?;
         let message = format!("Cluster {name} ({id}) is being destroyed, request {request}.");
         Ok(Accepted { cluster: id, volume: (), instances: Vec::new(), request, message })
     });
@@ -178,21 +179,13 @@ pub async fn destroy(control: &Control, caller: &Caller, cluster: &str) -> Resul
     Ok(accepted)
 }
 
-/// How the destruction of a cluster began.
-pub(crate) struct Released<'a> {
-    /// The state of the cluster before.
-    pub(crate) was: &'a State,
-    /// The owner of the request.
-    pub(crate) owner: Owner,
-    /// Who caused it: a user or the engine.
-    pub(crate) actor: &'a str,
-}
-
-/// Records that the destruction of a cluster has begun, starts the request that carries it out, and stops its jobs.
+/// Records that the destruction of a cluster has begun, which was in this state, starts the request that does it, which
+/// belongs to `owner`, and stops its jobs.
 pub(crate) fn release(
     tx: &mut Tx<'_>,
     cluster: Cluster,
-    Released { was, owner, actor }: Released<'_>,
+    was: &State,
+    owner: Owner,
     limit: Duration,
     ends: &EndedMetrics,
 ) -> Result<RequestId> {
@@ -205,8 +198,8 @@ pub(crate) fn release(
         instances::save(tx, &instance)?;
     }
     cluster_destruction::stop_jobs_of_cluster(tx, &cluster, ends)?;
-    let detail = serde_json::json!({ "name": cluster.name });
-    events::record(tx, actor, cluster.owner.scope(), cluster.id.as_str(), "cluster.destroy", &detail)?;
+    let begun = ClusterEvent::DestroyBegun { name: cluster.name };
+    tx.record(cluster.owner.scope(), Event::Cluster(cluster.id.clone(), begun))?;
     Ok(start_request(tx, owner, RequestKind::ReleaseCluster(cluster.id), limit)?.id)
 }
 
@@ -228,8 +221,8 @@ pub async fn restart(control: &Control, caller: &Caller, cluster: &str) -> Resul
             instance.state = cluster.state.clone();
             instances::save(tx, &instance)?;
         }
-        let (scope, detail) = (cluster.owner.scope(), serde_json::json!({ "name": cluster.name }));
-        events::record(tx, me.user.id.as_str(), scope, cluster.id.as_str(), "cluster.restart", &detail)?;
+        let begun = ClusterEvent::RestartBegun { name: cluster.name.clone(), cause: None };
+        tx.record(cluster.owner.scope(), Event::Cluster(cluster.id.clone(), begun))?;
         let (owner, kind) = (request_owner(&me, &cluster.owner), RequestKind::RestartCluster(cluster.id.clone()));
         let request = start_request(tx, owner, kind, limit)?.id;
         let message = format!("Cluster {} ({}) is being restarted, request {request}.", cluster.name, cluster.id);

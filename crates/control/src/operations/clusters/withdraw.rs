@@ -42,5 +42,5 @@ fn cancel_request(tx: &mut Tx<'_>, request: Request, why: &str) -> Result<()> {
     let mut request = requests::fence(tx, request)?;
     request.progress = request.progress.fail()?;
     request.message = Some(why.to_owned());
-    end_request(tx, request, "request.failed")
+    end_request(tx, request)
 }

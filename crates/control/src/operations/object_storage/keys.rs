@@ -4,10 +4,10 @@
 
 use std::time::Duration;
 
-use serde_json::json;
 use tarn_base::tasks::run_to_completion;
 use tarn_model::Time;
 use tarn_model::access::{Action, Object};
+use tarn_model::events::{AccountEvent, Event, S3KeyEvent};
 use tarn_model::ids::OrgId;
 use tarn_model::names;
 use tarn_model::s3_keys::{S3Key, is_id};
@@ -19,7 +19,7 @@ use tarn_store::{Tx, accounts as account_rows};
 
 pub use tarn_store::s3_keys::ListedKey;
 
-use super::{ObjectStorageAccess, access_with_secret, caller_organization, record_account_event, s3_endpoint};
+use super::{ObjectStorageAccess, access_with_secret, caller_organization, s3_endpoint};
 use crate::page::{self, cut, decode_cursor};
 use crate::{Caller, Control, Error, Kind, Page, Result};
 
@@ -60,8 +60,8 @@ pub async fn credentials(control: &Control, caller: &Caller) -> Result<ObjectSto
             control.write(caller, move |tx| Ok(ensure_key(tx, &me, &org)?.id)).await?
         }
     };
-    let detail = json!({ "access_key_id": id });
-    control.record_shown(caller, (org.as_str(), org.as_str()), "object_storage.show_credentials", detail).await?;
+    let shown = AccountEvent::CredentialsShown { access_key_id: id.clone() };
+    control.record_shown(caller, org.as_str(), Event::Account(org.clone(), shown)).await?;
     Ok(access_with_secret(control, &id, endpoint, String::new()))
 }
 
@@ -98,7 +98,7 @@ pub async fn create(control: &Control, caller: &Caller, name: Option<String>) ->
     let write = control.write(caller, move |tx| {
         let name = name.clone().unwrap_or_else(|| names::generate(tx.ids(), false));
         let key = keys::create(tx, &me.user.id, &org, &name)?;
-        record_new_key(tx, &me, &key)?;
+        record_new_key(tx, &key)?;
         Ok((key.id, key.name))
     });
     let (id, name) = write.await?;
@@ -117,8 +117,8 @@ pub async fn revoke(control: &Control, caller: &Caller, id: &str) -> Result<Stri
         let object = Object::Owned { creator: Some(&key.user), org: Some(&key.org) };
         me.must_be_allowed(tx, Action::RevokeS3Key, object, &id)?;
         if keys::revoke(tx, &key)? {
-            let detail = json!({ "user": key.user, "name": key.name });
-            record_account_event(tx, &me, &key.org, &key.id, "object_storage.revoke_key", &detail)?;
+            let revoked = S3KeyEvent::Revoked { user: key.user.clone(), name: key.name.clone() };
+            tx.record(key.org.as_str(), Event::S3Key(key.id.clone(), revoked))?;
         }
         Ok(format!("S3 key {} ({}) no longer works, and neither do URLs that were signed with it.", key.id, key.name))
     };
@@ -131,11 +131,12 @@ pub async fn rotate(control: &Control, caller: &Caller, keep: Option<Duration>) 
     let objects = control.objects().clone();
     let work = move |tx: &mut Tx<'_>| {
         let (key, replaced) = keys::rotate(tx, &me.user.id, &org, keep)?;
-        let old: Vec<_> = replaced.iter().map(|key| &key.id).collect();
+        let old_access_key_ids = replaced.iter().map(|key| key.id.clone()).collect();
         let until = replaced.iter().filter_map(|key| key.ends).max().filter(|end| *end > tx.now());
         let until = until.map(|end| end.to_string());
-        let detail = json!({ "access_key_id": key.id, "old_access_key_ids": old, "old_until": until });
-        record_account_event(tx, &me, &org, &key.id, "object_storage.rotate_keys", &detail)?;
+        let (access_key_id, old_until) = (key.id.clone(), until.clone());
+        let rotated = S3KeyEvent::Rotated { access_key_id, old_access_key_ids, old_until };
+        tx.record(org.as_str(), Event::S3Key(key.id.clone(), rotated))?;
         let warning = legacy_key_warning(tx, &objects, &me.user)?;
         Ok((key.id, format!("{}{warning}", describe_rotation(until.as_deref()))))
     };
@@ -160,8 +161,8 @@ pub async fn retire_legacy(control: &Control, caller: &Caller) -> Result<String>
             return Err(Error::new(Kind::NotFound, "no_legacy_key", "your organization has no legacy key that works"));
         };
         account_rows::retire_legacy_key(tx, &org)?;
-        let detail = json!({ "access_key_id": key.id });
-        record_account_event(tx, &me, &org, &key.id, "object_storage.retire_legacy_key", &detail)?;
+        let retired = S3KeyEvent::LegacyRetired { access_key_id: key.id.clone() };
+        tx.record(org.as_str(), Event::S3Key(key.id.clone(), retired))?;
         Ok(format!("The legacy key {} no longer works. Each member has keys of their own.", key.id))
     };
     write_and_forget(control, caller, work).await
@@ -171,7 +172,7 @@ pub async fn retire_legacy(control: &Control, caller: &Caller) -> Result<String>
 pub(super) fn ensure_key(tx: &mut Tx<'_>, caller: &Caller, org: &OrgId) -> Result<S3Key> {
     let (key, new) = keys::ensure(tx, &caller.user.id, org)?;
     if new {
-        record_new_key(tx, caller, &key)?;
+        record_new_key(tx, &key)?;
     }
     Ok(key)
 }
@@ -227,9 +228,9 @@ fn missing_key(tx: &mut Tx<'_>, caller: &Caller, id: &str) -> Result<Error> {
     }
 }
 
-fn record_new_key(tx: &mut Tx<'_>, caller: &Caller, key: &S3Key) -> Result<()> {
-    let detail = json!({ "user": key.user, "name": key.name });
-    record_account_event(tx, caller, &key.org, &key.id, "object_storage.create_key", &detail)
+fn record_new_key(tx: &mut Tx<'_>, key: &S3Key) -> Result<()> {
+    let created = S3KeyEvent::Created { user: key.user.clone(), name: key.name.clone() };
+    Ok(tx.record(key.org.as_str(), Event::S3Key(key.id.clone(), created))?)
 }
 
 /// Commits the end of a key, and makes S3 refuse it, even if the caller disconnects.

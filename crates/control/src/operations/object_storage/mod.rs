@@ -3,13 +3,13 @@
 
 pub mod keys;
 
-use serde_json::{Value, json};
 use tarn_base::tasks::run_to_completion;
 use tarn_model::access::{Action, Object};
+use tarn_model::events::{AccountEvent, BucketEvent, Event};
 use tarn_model::ids::OrgId;
 use tarn_objects::keys::Credentials;
 use tarn_objects::{accounts, buckets};
-use tarn_store::{Tx, accounts as rows, events};
+use tarn_store::{Tx, accounts as rows};
 
 use crate::{Caller, Control, Error, Kind, Result};
 
@@ -45,11 +45,10 @@ pub async fn enable(control: &Control, caller: &Caller) -> Result<ObjectStorageA
     let write = control.write(caller, move |tx| {
         let (_, new) = accounts::enable(tx, &org)?;
         if new {
-            record_account_event(tx, &me, &org, org.as_str(), "object_storage.enable", &json!({}))?;
+            record_account_event(tx, &org, AccountEvent::Enabled {})?;
         }
         let key = keys::ensure_key(tx, &me, &org)?;
-        let detail = json!({ "access_key_id": key.id });
-        record_account_event(tx, &me, &org, org.as_str(), "object_storage.show_credentials", &detail)?;
+        record_account_event(tx, &org, AccountEvent::CredentialsShown { access_key_id: key.id.clone() })?;
         let message = if new { "Object storage was enabled." } else { "Object storage is enabled already." };
         Ok((key.id, message.to_owned()))
     });
@@ -66,8 +65,8 @@ pub async fn disable(control: &Control, caller: &Caller, force: bool) -> Result<
         let all = Object::Owned { creator: None, org: Some(&org) };
         me.must_be_allowed(tx, Action::DisableObjectStorage, all, org.as_str())?;
         accounts::disable(tx, &org, force)?;
-        let detail = json!({ "force": force, "objects": lost.objects, "bytes": lost.bytes });
-        record_account_event(tx, &me, &org, org.as_str(), "object_storage.disable", &detail)?;
+        let disabled = AccountEvent::Disabled { force, objects: lost.objects, bytes: lost.bytes };
+        record_account_event(tx, &org, disabled)?;
         Ok(match lost.objects {
             0 => "Object storage was disabled; its access keys no longer work.".to_owned(),
             1 => "Object storage was disabled; its access keys no longer work, and its object is being deleted."
@@ -101,8 +100,8 @@ pub async fn create_bucket(control: &Control, caller: &Caller, name: &str) -> Re
     let (org, me, name) = (caller_organization(caller)?, caller.clone(), name.to_owned());
     let write = control.write(caller, move |tx| {
         let bucket = buckets::create(tx, &org, Some(&me.user.id), &name)?;
-        let detail = json!({ "name": bucket.name });
-        record_account_event(tx, &me, &org, bucket.id.as_str(), "object_storage.create_bucket", &detail)?;
+        let created = BucketEvent::Created { name: bucket.name.clone() };
+        tx.record(org.as_str(), Event::Bucket(bucket.id, created))?;
         Ok(format!("Bucket {} was created.", bucket.name))
     });
     write.await
@@ -136,14 +135,8 @@ fn remove_empty_bucket(tx: &mut Tx<'_>, caller: &Caller, org: &OrgId, name: &str
     let object = Object::Owned { creator: bucket.creator.as_ref(), org: Some(&bucket.org) };
     caller.must_be_allowed(tx, Action::DeleteBucket, object, name)?;
     buckets::remove(tx, org, name)?;
-    record_account_event(
-        tx,
-        caller,
-        org,
-        bucket.id.as_str(),
-        "object_storage.delete_bucket",
-        &json!({ "name": bucket.name }),
-    )
+    let deleted = BucketEvent::Deleted { name: bucket.name };
+    Ok(tx.record(org.as_str(), Event::Bucket(bucket.id, deleted))?)
 }
 
 /// Returns how much the caller's organization uses.
@@ -181,13 +174,6 @@ fn access_with_secret(control: &Control, access_key: &str, endpoint: String, mes
     ObjectStorageAccess { credentials: control.objects().credentials(access_key), endpoint, message }
 }
 
-fn record_account_event(
-    tx: &mut Tx<'_>,
-    caller: &Caller,
-    org: &OrgId,
-    about: &str,
-    verb: &str,
-    detail: &Value,
-) -> Result<()> {
-    Ok(events::record(tx, caller.user.id.as_str(), org.as_str(), about, verb, detail)?)
+fn record_account_event(tx: &mut Tx<'_>, org: &OrgId, event: AccountEvent) -> Result<()> {
+    Ok(tx.record(org.as_str(), Event::Account(org.clone(), event))?)
 }

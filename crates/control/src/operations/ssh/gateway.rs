@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use serde_json::json;
 use tarn_driver::GuestStream;
 use tarn_model::access;
 use tarn_model::clusters::{Cluster, Instance};
+use tarn_model::events::{Event, InstanceEvent};
 use tarn_model::ids::{ClusterId, InstanceId, UserId};
 use tarn_model::lifecycle::State;
 use tarn_model::users::Owner;
-use tarn_store::events::{self, Origin};
+use tarn_store::events::Origin;
 use tarn_store::{Tx, cluster_keys, clusters, instances, ssh_keys, users};
 
 use crate::in_memory::access_holds::{AccessHolds, HoldGuard};
@@ -139,12 +139,13 @@ pub(crate) fn why_closed(tx: &mut Tx<'_>, login: &HeldLogin) -> Result<String> {
 /// Records the event that a user has logged in, and that the key is proven in the organization of the instance.
 pub async fn record(control: &Control, login: &Login, fingerprint: &str, from: SocketAddr) -> Result<()> {
     let (login, fingerprint) = (login.clone(), fingerprint.to_owned());
-    let detail = json!({ "fingerprint": fingerprint, "from": from.to_string() });
-    let origin = Origin { address: Some(from.ip().to_canonical()), ..Origin::default() };
+    let (user, address) = (Some(login.user.clone()), Some(from.ip().to_canonical()));
+    let origin = Origin { user, address, ..Origin::default() };
     let write = control.store().write(move |tx| {
         tx.set_origin(origin.clone());
         ssh_keys::save_proof(tx, &fingerprint, &login.scope)?;
-        events::record(tx, login.user.as_str(), &login.scope, login.instance.as_str(), "ssh.login", &detail)
+        let event = InstanceEvent::LoggedIn { fingerprint: fingerprint.clone(), from: from.to_string() };
+        tx.record(&login.scope, Event::Instance(login.instance.clone(), event))
     });
     write.await.map_err(Error::from)
 }

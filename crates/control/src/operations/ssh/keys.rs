@@ -2,9 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 use tarn_model::access::{Action, Object};
+use tarn_model::events::{Event, SshKeyEvent};
 use tarn_model::ids::SshKeyId;
 use tarn_model::ssh_keys::{self as rules, ParsedKey, SshKey};
-use tarn_store::{Tx, cluster_keys, events, ssh_keys};
+use tarn_store::{Tx, cluster_keys, ssh_keys};
 
 use crate::operations::whose;
 use crate::{Caller, Control, Error, Result, access};
@@ -64,8 +65,8 @@ pub async fn remove(control: &Control, caller: &Caller, key: &str) -> Result<Str
         let all = Object::Owned { creator: None, org: key.owner.org.as_ref() };
         let creator = if me.is_allowed(Action::RemoveSshKey, all) { None } else { Some(&key.owner.user) };
         let withdrawn = cluster_keys::withdraw(tx, key.owner.scope(), &key.fingerprint, creator)?;
-        let detail = serde_json::json!({ "fingerprint": key.fingerprint, "withdrawn_from": withdrawn });
-        events::record(tx, me.user.id.as_str(), key.owner.scope(), id.as_str(), "ssh_key.remove", &detail)?;
+        let removed = SshKeyEvent::Removed { fingerprint: key.fingerprint.clone(), withdrawn_from: withdrawn };
+        tx.record(key.owner.scope(), Event::SshKey(id.clone(), removed))?;
         let copies = ssh_keys::with_fingerprint(tx, &key.fingerprint)?;
         let shared = copies.iter().any(|copy| copy.owner.scope() == key.owner.scope());
         Ok(format!("SSH key {} ({}) was removed{}", key.name, key.id, describe_removal(shared, withdrawn)))
@@ -119,7 +120,7 @@ pub(in crate::operations) fn save_key(
         created: tx.now(),
     };
     ssh_keys::insert(tx, &saved)?;
-    let detail = serde_json::json!({ "fingerprint": saved.fingerprint });
-    events::record(tx, caller.user.id.as_str(), saved.owner.scope(), saved.id.as_str(), "ssh_key.add", &detail)?;
+    let added = SshKeyEvent::Added { fingerprint: saved.fingerprint.clone() };
+    tx.record(saved.owner.scope(), Event::SshKey(saved.id.clone(), added))?;
     Ok(saved)
 }

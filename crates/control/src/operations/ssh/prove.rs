@@ -6,12 +6,12 @@
 
 use std::time::Duration;
 
-use serde_json::json;
 use tarn_model::Time;
+use tarn_model::events::{Event, SshKeyEvent};
 use tarn_model::ids::SshKeyId;
 use tarn_model::ssh_keys::SshKey;
 use tarn_model::ssh_proofs::{self, NotAProof};
-use tarn_store::{Tx, events, ssh_keys};
+use tarn_store::{Tx, ssh_keys};
 
 use crate::{Caller, Control, Error, Result};
 
@@ -61,8 +61,8 @@ pub async fn prove(control: &Control, caller: &Caller, key: &str, challenge: &st
         let key = find_saved(tx, &me, &id)?;
         let scope = key.owner.scope();
         if ssh_keys::save_proof(tx, &key.fingerprint, scope)? {
-            let detail = json!({ "fingerprint": key.fingerprint });
-            events::record(tx, me.user.id.as_str(), scope, id.as_str(), "ssh_key.prove", &detail)?;
+            let proven = SshKeyEvent::Proven { fingerprint: key.fingerprint.clone() };
+            tx.record(scope, Event::SshKey(id.clone(), proven))?;
         }
         Ok(format!(
             "SSH key {} ({}) is proven: the names of your clusters work with it, also while others have saved it.",

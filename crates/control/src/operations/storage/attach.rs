@@ -2,6 +2,7 @@
 
 use tarn_model::access::Action;
 use tarn_model::clusters::Cluster;
+use tarn_model::events::VolumeEvent;
 use tarn_model::ids::{ClusterId, VolumeId};
 use tarn_model::lifecycle::State;
 use tarn_model::requests::{AttachmentChange, RequestKind};
@@ -35,8 +36,7 @@ pub async fn attach(
         let attachment = volume.begin_attach(&cluster, held.as_ref(), live, now)?;
         attachments::insert(tx, &attachment)?;
         mark_restarting(tx, cluster.clone(), live, now)?;
-        let detail = serde_json::json!({ "cluster": cluster.id, "live": live });
-        record_volume_event(tx, &me, &volume, "storage.attach", &detail)?;
+        record_volume_event(tx, &volume, VolumeEvent::AttachBegun { cluster: cluster.id.clone(), live })?;
         let change = AttachmentChange { volume: volume.id.clone(), cluster: cluster.id.clone(), live };
         let kind = RequestKind::AttachStorage(change);
         let request = start_request(tx, request_owner(&me, &volume.owner), kind, limit)?.id;
@@ -82,8 +82,7 @@ pub async fn detach(
         }
         attachments::save(tx, &held)?;
         mark_restarting(tx, cluster.clone(), live, now)?;
-        let detail = serde_json::json!({ "cluster": cluster.id, "live": live });
-        record_volume_event(tx, &me, &volume, "storage.detach", &detail)?;
+        record_volume_event(tx, &volume, VolumeEvent::DetachBegun { cluster: cluster.id.clone(), live })?;
         let change = AttachmentChange { volume: volume.id.clone(), cluster: cluster.id.clone(), live };
         let kind = RequestKind::DetachStorage(change);
         let request = start_request(tx, request_owner(&me, &volume.owner), kind, limit)?.id;

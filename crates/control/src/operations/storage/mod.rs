@@ -6,12 +6,13 @@ mod attach;
 mod pool;
 
 use tarn_model::access::Action;
+use tarn_model::events::{Event, VolumeEvent};
 use tarn_model::ids::VolumeId;
 use tarn_model::limits::Amounts;
 use tarn_model::requests::{Request, RequestKind, RequestType};
 use tarn_model::storage::{Attachment, MAX_SIZE_GB, Volume, VolumeState};
 use tarn_model::{Money, Refused, names};
-use tarn_store::{Tx, attachments, events, requests, storage};
+use tarn_store::{Tx, attachments, requests, storage};
 
 use super::{Accepted, free_name, limits, request_owner, whose};
 use crate::explain::Explainer;
@@ -92,8 +93,8 @@ pub async fn create(control: &Control, caller: &Caller, new: NewVolume) -> Resul
             version: 0,
         };
         storage::insert(tx, &volume)?;
-        let detail = serde_json::json!({ "name": volume.name, "size_gb": volume.size_gb });
-        record_volume_event(tx, &me, &volume, "storage.create", &detail)?;
+        let created = VolumeEvent::Created { name: volume.name.clone(), size_gb: volume.size_gb };
+        record_volume_event(tx, &volume, created)?;
         let (owner, kind) = (request_owner(&me, &volume.owner), RequestKind::CreateStorage(volume.id.clone()));
         let request = start_request(tx, owner, kind, limit)?.id;
         let message = format!(
@@ -195,10 +196,8 @@ pub async fn edit(
             return Ok(Accepted { cluster: (), volume: volume.id, instances: Vec::new(), request, message });
         }
         storage::save(tx, &volume)?;
-        let protection = volume.deletion_protection;
-        let detail =
-            serde_json::json!({ "name": volume.name, "deletion_protection": protection, "grows_to_gb": grows });
-        record_volume_event(tx, &me, &volume, "storage.edit", &detail)?;
+        let (name, deletion_protection) = (volume.name.clone(), volume.deletion_protection);
+        record_volume_event(tx, &volume, VolumeEvent::Edited { name, deletion_protection, grows_to_gb: grows })?;
         let (owner, kind) = (request_owner(&me, &volume.owner), RequestKind::EditStorage(volume.id.clone()));
         let message = match grows {
             Some(to_gb) => format!("Storage {} is growing to {to_gb} GB.", volume.id),
@@ -227,7 +226,7 @@ pub async fn destroy(control: &Control, caller: &Caller, volume: &str) -> Result
         let on = attachments::of_volume(tx, &volume.id)?;
         let volume = volume.begin_destroy(&on, now)?;
         storage::save(tx, &volume)?;
-        record_volume_event(tx, &me, &volume, "storage.destroy", &serde_json::json!({ "name": volume.name }))?;
+        record_volume_event(tx, &volume, VolumeEvent::DestroyBegun { name: volume.name.clone() })?;
         let (owner, kind) = (request_owner(&me, &volume.owner), RequestKind::DestroyStorage(volume.id.clone()));
         let request = start_request(tx, owner, kind, limit)?.id;
         let message = format!("Storage {} ({}) is being destroyed, request {request}.", volume.name, volume.id);
@@ -250,14 +249,8 @@ pub(super) fn find_volume(tx: &mut Tx<'_>, caller: &Caller, asked: &str) -> Resu
     Ok(volume)
 }
 
-pub(super) fn record_volume_event(
-    tx: &mut Tx<'_>,
-    caller: &Caller,
-    volume: &Volume,
-    verb: &str,
-    detail: &serde_json::Value,
-) -> Result<()> {
-    Ok(events::record(tx, caller.user.id.as_str(), volume.owner.scope(), volume.id.as_str(), verb, detail)?)
+pub(super) fn record_volume_event(tx: &mut Tx<'_>, volume: &Volume, event: VolumeEvent) -> Result<()> {
+    Ok(tx.record(volume.owner.scope(), Event::Volume(volume.id.clone(), event))?)
 }
 
 fn check_volume_size(size_gb: u64) -> Result<()> {

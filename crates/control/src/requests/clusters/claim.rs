@@ -3,6 +3,7 @@
 
 use tarn_model::capacity::{self, Claim, Inventory};
 use tarn_model::clusters::Instance;
+use tarn_model::events::ClusterEvent;
 use tarn_model::ids::{ClusterId, RequestId};
 use tarn_model::lifecycle::State;
 use tarn_store::{Tx, instances, line as rows};
@@ -62,7 +63,8 @@ fn try_reserve(
         rows::set_examined(tx, request)?;
         return Ok(Next::Wait { until: decision.wake_others(tx, request)? });
     };
-    nodes::move_cluster(tx, id, "cluster.placed", State::provision, |instance: &mut Instance| {
+    let placed = |state| ClusterEvent::Placed { state };
+    nodes::move_cluster(tx, id, placed, State::provision, |instance: &mut Instance| {
         instance.holds_capacity = true;
         instance.gpus = gpus.get(instance.node as usize).cloned().unwrap_or_default();
     })?;
@@ -92,7 +94,8 @@ async fn provision_instances(ctx: Context<'_>, cluster: &ClusterId) -> StepResul
     let addresses: Vec<String> = observed.into_iter().map(|instance| instance.private_ip).collect();
     let cluster = cluster.clone();
     commit(move |tx| {
-        nodes::move_cluster(tx, &cluster, "cluster.provisioned", State::configure, |instance| {
+        let provisioned = |state| ClusterEvent::Provisioned { state };
+        nodes::move_cluster(tx, &cluster, provisioned, State::configure, |instance| {
             instance.private_ip = addresses.get(instance.node as usize).cloned();
         })
     })
@@ -119,5 +122,6 @@ async fn confirm_running(ctx: Context<'_>, cluster: &ClusterId) -> StepResult {
         }
     }
     let cluster = cluster.clone();
-    commit(move |tx| nodes::move_cluster(tx, &cluster, "cluster.running", State::run, |_| {}))
+    let running = |state| ClusterEvent::Running { state };
+    commit(move |tx| nodes::move_cluster(tx, &cluster, running, State::run, |_| {}))
 }

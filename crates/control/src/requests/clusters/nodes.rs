@@ -6,9 +6,10 @@ use futures::future::try_join_all;
 use tarn_driver::{End, InstanceSpec, ObservedInstance};
 use tarn_model::Refused;
 use tarn_model::clusters::{Cluster, Instance};
+use tarn_model::events::{ClusterEvent, Event, InstanceEvent, InstanceStop};
 use tarn_model::ids::{ClusterId, VolumeId};
 use tarn_model::lifecycle::State;
-use tarn_store::{Tx, clusters, events, instances};
+use tarn_store::{Tx, clusters, instances};
 
 use crate::requests::{Failure, Next, StepResult, commit};
 use crate::{Control, Error, Result, access};
@@ -110,6 +111,7 @@ pub(in crate::requests) async fn restart_all(
     }
     configure_all(control, &nodes).await?;
     commit(move |tx| {
+        record_stops(tx, &nodes.cluster.id, InstanceStop::Restart)?;
         for mut node in instances::of_cluster(tx, &nodes.cluster.id)? {
             node.boot += boots_ahead;
             let started = nodes.instances.iter().find(|started| started.id == node.id);
@@ -140,11 +142,22 @@ pub(in crate::requests) async fn observe_all(
     for_each_node(nodes, |instance| control.driver().observe_instance(&instance.id)).await
 }
 
-/// Moves a cluster and all of its nodes to the state that `transition` returns, and records the event.
+/// Records that the current boots of the nodes that hold capacity, and so may have run, have ended.
+pub(in crate::requests) fn record_stops(tx: &mut Tx<'_>, id: &ClusterId, end: InstanceStop) -> Result<()> {
+    let nodes = load_nodes(tx, id)?;
+    for node in nodes.instances.iter().filter(|node| node.holds_capacity) {
+        let stopped = InstanceEvent::stopped(node, end);
+        tx.record(nodes.cluster.owner.scope(), Event::Instance(node.id.clone(), stopped))?;
+    }
+    Ok(())
+}
+
+/// Moves a cluster and all of its nodes to the state that `transition` returns, and records the event. Nodes that run
+/// now were observed to.
 pub(in crate::requests) fn move_cluster(
     tx: &mut Tx<'_>,
     id: &ClusterId,
-    verb: &str,
+    event: impl Fn(String) -> ClusterEvent,
     transition: fn(State) -> std::result::Result<State, Refused>,
     change: impl Fn(&mut Instance),
 ) -> Result<Next> {
@@ -156,9 +169,13 @@ pub(in crate::requests) fn move_cluster(
         instance.state = cluster.state.clone();
         change(&mut instance);
         instances::save(tx, &instance)?;
+        if instance.state == State::Running {
+            let started = InstanceEvent::started(&instance);
+            tx.record(cluster.owner.scope(), Event::Instance(instance.id, started))?;
+        }
     }
-    let detail = serde_json::json!({ "state": cluster.state.name() });
-    events::record(tx, events::ENGINE, cluster.owner.scope(), id.as_str(), verb, &detail)?;
+    let event = event(cluster.state.name().to_owned());
+    tx.record(cluster.owner.scope(), Event::Cluster(cluster.id, event))?;
     Ok(Next::Done)
 }
 
@@ -175,9 +192,8 @@ pub(in crate::requests) fn fail_cluster(tx: &mut Tx<'_>, id: &ClusterId, reason:
         instance.state = cluster.state.clone();
         instances::save(tx, &instance)?;
     }
-    let detail = serde_json::json!({ "reason": reason });
-    events::record(tx, events::ENGINE, scope.scope(), id.as_str(), "cluster.failed", &detail)?;
-    Ok(())
+    let failed = ClusterEvent::Failed { reason: Some(reason.to_owned()) };
+    Ok(tx.record(scope.scope(), Event::Cluster(id.clone(), failed))?)
 }
 
 fn instance_spec(cluster: &Cluster, instance: &Instance, volume: Option<&VolumeId>) -> InstanceSpec {

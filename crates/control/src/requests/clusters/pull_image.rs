@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use tarn_model::events::{ClusterEvent, Event};
 use tarn_model::ids::ClusterId;
-use tarn_store::{clusters, events, requests};
+use tarn_store::{clusters, requests};
 
 use super::nodes;
 use crate::in_memory::step_progress::ProgressReporter;
@@ -30,9 +31,10 @@ pub(super) async fn pull_image(ctx: Context<'_>, cluster: &ClusterId) -> StepRes
     let (cluster, limit) = (cluster.clone(), ctx.control.settings().work_deadline);
     commit(move |tx| {
         let nodes = nodes::load_nodes(tx, &cluster)?;
-        let (scope, detail) = (nodes.cluster.owner.clone(), serde_json::json!({ "image": image }));
+        let scope = nodes.cluster.owner.clone();
         clusters::save(tx, &tarn_model::clusters::Cluster { image: Some(image.clone()), ..nodes.cluster })?;
-        events::record(tx, events::ENGINE, scope.scope(), cluster.as_str(), "cluster.image_ready", &detail)?;
+        let ready = ClusterEvent::ImageReady { image: image.clone() };
+        tx.record(scope.scope(), Event::Cluster(cluster.clone(), ready))?;
         Ok(Next::DoneUntil(tx.now().after(limit)))
     })
 }

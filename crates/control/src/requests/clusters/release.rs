@@ -1,6 +1,7 @@
 //! CLUSTER_RELEASE: ends the jobs, removes the instances, confirms that they are gone, and releases their capacity.
 
 use tarn_driver::{End, ObservedInstance};
+use tarn_model::events::{ClusterEvent, InstanceStop};
 use tarn_model::ids::ClusterId;
 use tarn_model::lifecycle::State;
 use tarn_store::{Tx, attachments, instances};
@@ -43,7 +44,9 @@ async fn remove_released_instances(ctx: Context<'_>, cluster: &ClusterId) -> Ste
     nodes::remove_all_nodes(ctx.control, cluster).await?;
     let cluster = cluster.clone();
     commit(move |tx| {
-        nodes::move_cluster(tx, &cluster, "cluster.destroyed", State::gone, |_| {})?;
+        let destroyed = |state| ClusterEvent::Destroyed { state };
+        nodes::record_stops(tx, &cluster, InstanceStop::Destroy)?;
+        nodes::move_cluster(tx, &cluster, destroyed, State::gone, |_| {})?;
         if let Some(held) = attachments::of_cluster(tx, &cluster)? {
             attachments::remove(tx, &cluster, &held.volume)?;
         }

@@ -1,6 +1,7 @@
 //! CLUSTER_RESTART: restarts every node with the same disk, address, keys and volume, and confirms that they run.
 
 use tarn_model::Refused;
+use tarn_model::events::ClusterEvent;
 use tarn_model::ids::{ClusterId, VolumeId};
 use tarn_model::lifecycle::State;
 use tarn_model::storage::{Volume, VolumeState};
@@ -54,7 +55,8 @@ async fn confirm_restarted(ctx: Context<'_>, cluster: &ClusterId) -> StepResult 
         }
     }
     let cluster = cluster.clone();
-    commit(move |tx| nodes::move_cluster(tx, &cluster, "cluster.restarted", State::run, |_| {}))
+    let restarted = |state| ClusterEvent::Restarted { state };
+    commit(move |tx| nodes::move_cluster(tx, &cluster, restarted, State::run, |_| {}))
 }
 
 /// It is not known which nodes run, so all count as failed; they keep their capacity. The number of the failed boot is

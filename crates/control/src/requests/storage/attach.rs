@@ -1,10 +1,11 @@
 //! STORAGE_ATTACH: mounts the volume on every node and restarts the nodes, unless it is done live.
 
+use tarn_model::events::{ClusterEvent, Event};
 use tarn_model::ids::ClusterId;
 use tarn_model::lifecycle::State;
 use tarn_model::requests::AttachmentChange;
 use tarn_model::storage::AttachmentState;
-use tarn_store::{Tx, attachments, events};
+use tarn_store::{Tx, attachments};
 
 use super::undo_mounts::unmount_again;
 use crate::Result;
@@ -94,17 +95,21 @@ async fn confirm_attached(ctx: Context<'_>, change: &AttachmentChange) -> StepRe
     let cluster = change.cluster.clone();
     commit(move |tx| {
         keep_attached(tx, &cluster)?;
-        end_restarting(tx, &cluster, "storage.attached")
+        end_restarting(tx, &cluster, |state| ClusterEvent::VolumeAttached { state })
     })
 }
 
 /// Ends the restart of a cluster, if there was one, and records the event.
-pub(super) fn end_restarting(tx: &mut Tx<'_>, id: &ClusterId, verb: &str) -> Result<Next> {
+pub(super) fn end_restarting(
+    tx: &mut Tx<'_>,
+    id: &ClusterId,
+    event: fn(Option<String>) -> ClusterEvent,
+) -> Result<Next> {
     let cluster = nodes::load_nodes(tx, id)?.cluster;
     if cluster.state == State::Restarting {
-        return nodes::move_cluster(tx, id, verb, State::run, |_| {});
+        return nodes::move_cluster(tx, id, |state| event(Some(state)), State::run, |_| {});
     }
-    events::record(tx, events::ENGINE, cluster.owner.scope(), id.as_str(), verb, &serde_json::json!({}))?;
+    tx.record(cluster.owner.scope(), Event::Cluster(cluster.id, event(None)))?;
     Ok(Next::Done)
 }
 
@@ -139,7 +144,7 @@ pub(super) fn keep_attached(tx: &mut Tx<'_>, cluster: &ClusterId) -> Result<()> 
 /// and the cluster is marked as failed; nodes that were left alone keep running.
 pub(super) fn settle_cluster(tx: &mut Tx<'_>, cluster: &ClusterId, undone: bool, reason: &str) -> Result<()> {
     if undone {
-        end_restarting(tx, cluster, "storage.attachment_unchanged").map(drop)
+        end_restarting(tx, cluster, |state| ClusterEvent::AttachmentUnchanged { state }).map(drop)
     } else {
         nodes::fail_cluster(tx, cluster, reason)
     }

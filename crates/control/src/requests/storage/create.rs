@@ -1,9 +1,10 @@
 //! STORAGE_CREATE: creates the volume.
 
 use tarn_driver::{ObservedVolume, VolumeSpec};
+use tarn_model::events::{Event, VolumeEvent};
 use tarn_model::ids::VolumeId;
 use tarn_model::storage::{Volume, VolumeRemains, VolumeState};
-use tarn_store::{Tx, events, storage};
+use tarn_store::{Tx, storage};
 
 use super::destroy::remove_volume;
 use crate::requests::{Context, Definition, Failure, Next, StepResult, Undo, act, commit, commit_nothing, step};
@@ -23,7 +24,7 @@ pub(in crate::requests) fn definition(volume: &VolumeId) -> Definition<'_> {
 
 async fn begin_creation(_: Context<'_>, id: &VolumeId) -> StepResult {
     let id = id.clone();
-    commit(move |tx| move_volume(tx, &id, "storage.creating", VolumeState::create))
+    commit(move |tx| move_volume(tx, &id, |state| VolumeEvent::Creating { state }, VolumeState::create))
 }
 
 async fn make_volume(ctx: Context<'_>, id: &VolumeId) -> StepResult {
@@ -45,12 +46,17 @@ async fn confirm_created(ctx: Context<'_>, id: &VolumeId) -> StepResult {
         None => return Err(Failure::Permanent("the volume disappeared while it was being created".to_owned())),
     }
     let id = id.clone();
-    commit(move |tx| move_volume(tx, &id, "storage.ready", VolumeState::ready))
+    commit(move |tx| move_volume(tx, &id, |state| VolumeEvent::Ready { state }, VolumeState::ready))
 }
 
 pub(in crate::requests) fn fail_creation(tx: &mut Tx<'_>, id: &VolumeId, undone: bool, reason: &str) -> Result<()> {
     let left = if undone { VolumeRemains::Nothing } else { VolumeRemains::Parts };
-    move_volume(tx, id, "storage.failed", |state| state.fail(reason, left)).map(drop)
+    move_volume(tx, id, failed, |state| state.fail(reason, left)).map(drop)
+}
+
+/// The event of a volume that could not be created or removed.
+pub(super) fn failed(state: String) -> VolumeEvent {
+    VolumeEvent::Failed { state: Some(state), reason: None }
 }
 
 /// Reads the volume of a request.
@@ -67,13 +73,13 @@ pub(in crate::requests) fn load_volume(tx: &mut Tx<'_>, id: &VolumeId) -> Result
 pub(super) fn move_volume(
     tx: &mut Tx<'_>,
     id: &VolumeId,
-    verb: &str,
+    event: impl Fn(String) -> VolumeEvent,
     transition: impl FnOnce(VolumeState) -> std::result::Result<VolumeState, tarn_model::Refused>,
 ) -> Result<Next> {
     let now = tx.now();
     let volume = load_volume(tx, id)?.moved(now, transition)?;
     storage::save(tx, &volume)?;
-    let detail = serde_json::json!({ "state": volume.state.name() });
-    events::record(tx, events::ENGINE, volume.owner.scope(), id.as_str(), verb, &detail)?;
+    let event = event(volume.state.name().to_owned());
+    tx.record(volume.owner.scope(), Event::Volume(volume.id, event))?;
     Ok(Next::Done)
 }

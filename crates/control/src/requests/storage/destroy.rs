@@ -1,10 +1,11 @@
 //! STORAGE_DESTROY: removes the volume with its data and confirms that it is gone.
 
+use tarn_model::events::VolumeEvent;
 use tarn_model::ids::VolumeId;
 use tarn_model::storage::{VolumeRemains, VolumeState};
 use tarn_store::Tx;
 
-use super::create::move_volume;
+use super::create::{failed, move_volume};
 use crate::Result;
 use crate::requests::{Context, Definition, Failure, StepResult, Undo, act, commit, step};
 
@@ -20,7 +21,7 @@ pub(in crate::requests) fn definition(volume: &VolumeId) -> Definition<'_> {
 async fn destroy_volume(ctx: Context<'_>, id: &VolumeId) -> StepResult {
     remove_volume(ctx, id).await?;
     let id = id.clone();
-    commit(move |tx| move_volume(tx, &id, "storage.destroyed", VolumeState::gone))
+    commit(move |tx| move_volume(tx, &id, |state| VolumeEvent::Destroyed { state }, VolumeState::gone))
 }
 
 /// Removes the volume and checks that it is gone.
@@ -35,5 +36,5 @@ pub(super) async fn remove_volume(ctx: Context<'_>, id: &VolumeId) -> StepResult
 
 pub(in crate::requests) fn fail_destruction(tx: &mut Tx<'_>, id: &VolumeId, reason: &str) -> Result<()> {
     let reason = format!("it could not be removed: {reason}; destroy it again");
-    move_volume(tx, id, "storage.failed", |state| state.fail(&reason, VolumeRemains::Parts)).map(drop)
+    move_volume(tx, id, failed, |state| state.fail(&reason, VolumeRemains::Parts)).map(drop)
 }

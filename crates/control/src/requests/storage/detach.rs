@@ -2,6 +2,7 @@
 //! live.
 
 use tarn_driver::ObservedInstance;
+use tarn_model::events::ClusterEvent;
 use tarn_model::requests::AttachmentChange;
 use tarn_store::{Tx, attachments};
 
@@ -43,7 +44,7 @@ async fn confirm_detached(ctx: Context<'_>, change: &AttachmentChange) -> StepRe
     let AttachmentChange { volume, cluster, .. } = change.clone();
     commit(move |tx| {
         attachments::remove(tx, &cluster, &volume)?;
-        end_restarting(tx, &cluster, "storage.detached")
+        end_restarting(tx, &cluster, |state| ClusterEvent::VolumeDetached { state })
     })
 }
 

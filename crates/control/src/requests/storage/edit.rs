@@ -1,9 +1,10 @@
 //! STORAGE_EDIT: grows the volume. The transaction that accepted the call has already changed name and protection.
 
 use tarn_driver::{ObservedVolume, VolumeSpec};
+use tarn_model::events::{Event, VolumeEvent};
 use tarn_model::ids::VolumeId;
 use tarn_model::storage::VolumeState;
-use tarn_store::{Tx, events, storage};
+use tarn_store::{Tx, storage};
 
 use super::create::{load_volume, read_volume};
 use crate::Result;
@@ -62,8 +63,8 @@ pub(in crate::requests) fn end_resize(tx: &mut Tx<'_>, id: &VolumeId, seen_gb: O
         volume.size_gb = seen_gb.unwrap_or(volume.size_gb);
         let volume = volume.moved(now, VolumeState::ready)?;
         storage::save(tx, &volume)?;
-        let detail = serde_json::json!({ "size_gb": volume.size_gb });
-        events::record(tx, events::ENGINE, volume.owner.scope(), id.as_str(), "storage.resized", &detail)?;
+        let resized = VolumeEvent::Resized { size_gb: volume.size_gb };
+        tx.record(volume.owner.scope(), Event::Volume(volume.id, resized))?;
     }
     Ok(Next::Done)
 }

@@ -2,12 +2,12 @@
 //! after it. The processes that were killed are recorded.
 
 use futures::future::join_all;
-use serde_json::json;
 use tarn_driver::VolumeUser;
 use tarn_model::clusters::Instance;
+use tarn_model::events::{Event, KilledProcess, VolumeEvent};
 use tarn_model::ids::VolumeId;
 use tarn_model::requests::{AttachmentChange, Request};
-use tarn_store::{Tx, events, requests};
+use tarn_store::{Tx, requests};
 
 use super::create::load_volume;
 use crate::requests::clusters::nodes;
@@ -56,12 +56,15 @@ async fn end_users_on_node(ctx: Context<'_>, volume: &VolumeId, node: &Instance)
     let (volume, seconds) = (volume.clone(), grace.as_secs());
     let write = ctx.control.store().write(move |tx| -> Result<()> {
         let scope = load_volume(tx, &volume)?.owner;
-        let process = |holder: &VolumeUser| json!({ "pid": holder.pid, "program": holder.program });
-        let named: Vec<_> = killed.iter().take(MAX_NAMED).map(process).collect();
-        let count = killed.len();
-        let detail =
-            json!({ "node": name, "instance": killed_on, "request": request.id, "processes": named, "count": count });
-        events::record(tx, events::ENGINE, scope.scope(), volume.as_str(), "storage.processes_killed", &detail)?;
+        let process = |holder: &VolumeUser| KilledProcess { pid: holder.pid, program: holder.program.clone() };
+        let event = VolumeEvent::ProcessesKilled {
+            node: name.clone(),
+            instance: killed_on.clone(),
+            request: request.id.clone(),
+            processes: killed.iter().take(MAX_NAMED).map(process).collect(),
+            count: killed.len() as u64,
+        };
+        tx.record(scope.scope(), Event::Volume(volume.clone(), event))?;
         let found: Vec<_> = killed.iter().map(|holder| (name.clone(), holder.clone())).collect();
         let note = extend_note(tx, &request, seconds, &volume_users::describe_volume_users(&found))?;
         match requests::set_note(tx, &request, &note) {

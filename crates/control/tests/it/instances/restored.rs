@@ -8,10 +8,11 @@ use tarn_control::audit::miscounts;
 use tarn_control::host_binding;
 use tarn_control::operations::storage::VolumeEdit;
 use tarn_control::operations::{clusters, jobs, storage};
-use tarn_control::restored::{Ended, audit_restored, end_former_work};
+use tarn_control::restored::{audit_restored, end_former_work};
 use tarn_control::runner::faults::{Fault, FaultPoint, Faults};
 use tarn_control::testing::{World, host_inventory, world};
 use tarn_model::clock_jumps::{Anchor, Reading};
+use tarn_model::events::RestoreLosses;
 use tarn_model::gpus::Drain;
 use tarn_model::host_binding::{Claimant, DriverBinding, HostBinding, Place};
 use tarn_model::ids::VolumeId;
@@ -32,7 +33,7 @@ impl Faults for Stuck {
     }
 }
 
-async fn end(world: &World, present: &BTreeSet<VolumeId>) -> Ended {
+async fn end(world: &World, present: &BTreeSet<VolumeId>) -> RestoreLosses {
     let ended = end_former_work(&world.store, WHY, present, ("objects_directory", "mark")).await.unwrap();
     assert_eq!(audit_restored(&world.store, present).await.unwrap(), Vec::<String>::new());
     assert_eq!(miscounts(&world.store).await.unwrap(), []);

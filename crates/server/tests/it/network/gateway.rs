@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use tarn_control::SshEndpoint;
-use tarn_control::operations::admin::Event;
+use tarn_control::operations::admin::Recorded;
 use tarn_control::reconcilers::access_records;
 use tarn_control::testing::Setup;
 use tarn_link::{FromGuest, Program, Purpose, Reader, Reply, Writer, opening};
@@ -160,7 +160,7 @@ async fn open_session_ends_with_key() {
 }
 
 /// Waits for an event.
-async fn first_event(world: &World, verb: &str) -> Event {
+async fn first_event(world: &World, verb: &str) -> Recorded {
     let waiting = async {
         loop {
             access_records::tick(&world.control).await.unwrap();

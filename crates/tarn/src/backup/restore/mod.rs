@@ -15,8 +15,9 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use tarn_base::files;
-use tarn_control::restored::{self, Ended};
+use tarn_control::restored;
 use tarn_model::Clock as _;
+use tarn_model::events::RestoreLosses;
 use tarn_store::{Database, backup};
 
 use super::options::RestoreOptions;
@@ -39,7 +40,7 @@ use trial::run_trial;
 struct Report {
     backup: String,
     #[serde(flatten)]
-    ended: Ended,
+    ended: RestoreLosses,
     /// Contents of objects that the backup does not have, or that are damaged in it.
     objects_missing: Vec<String>,
     objects: u64,
