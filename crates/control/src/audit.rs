@@ -2,16 +2,19 @@
 //!
 //! Objects that an open request is changing are left out: that request will settle them.
 
+mod compare;
+
 use std::fmt;
 
 use tarn_driver::{Observed, ObservedInstance, ObservedVolume};
 use tarn_model::ids::{InstanceId, VolumeId};
-use tarn_model::lifecycle::State;
-use tarn_model::storage::{Volume, VolumeRemains, VolumeState};
+use tarn_model::storage::Volume;
+use tarn_store::Store;
 use tarn_store::counts::{self, Miscount};
 use tarn_store::instances::Claimed;
-use tarn_store::{Store, instances, storage};
 
+pub(crate) use self::compare::is_intact_again;
+use self::compare::{compare_instances, compare_volumes, find_abandoned};
 use crate::{Error, Result};
 
 /// A difference between the database and the host.
@@ -52,54 +55,18 @@ pub async fn correct_miscounts(store: &Store) -> Result<Vec<Miscount>> {
 }
 
 /// Returns every difference. Call this after observing the host: what was created in between is busy or has a row. An
-/// object may have changed its state in between, so observe it again before acting on its difference.
+/// object may have changed its state in between, so observe it again before acting on its difference. This reads all
+/// instances that ever existed.
 pub async fn differences(store: &Store, observed: &Observed) -> Result<Vec<Difference>> {
-    let read = store.read(|tx| Ok((instances::claimed(tx)?, storage::claimed(tx)?)));
-    let (nodes, volumes) = read.await.map_err(|error: tarn_store::Error| Error::from(error))?;
-    let (mut found, mut unknown) = (Vec::new(), observed.clone());
-    for claimed in nodes {
-        let seen = unknown.instances.remove(&claimed.instance.id);
-        if !claimed.busy && !is_as_claimed(&claimed, seen.as_ref()) {
-            found.push(Difference::Instance(Box::new(claimed), seen));
-        }
-    }
-    for (volume, busy) in volumes {
-        let seen = unknown.volumes.remove(&volume.id);
-        if !busy && !is_as_recorded(&volume, seen.as_ref()) {
-            found.push(Difference::Volume(Box::new(volume), seen));
-        }
-    }
-    found.extend(unknown.instances.into_keys().map(Difference::UnknownInstance));
-    found.extend(unknown.volumes.into_keys().map(Difference::UnknownVolume));
+    let mut found = differences_of_existing(store, observed).await?;
+    found.extend(find_abandoned(store, &observed.instances).await?);
     Ok(found)
 }
 
-fn is_as_claimed(claimed: &Claimed, seen: Option<&ObservedInstance>) -> bool {
-    let instance = &claimed.instance;
-    match &instance.state {
-        State::Running => seen.is_some_and(|seen| {
-            let mounted: Vec<_> = claimed.volume.iter().cloned().collect();
-            seen.running && seen.boot == instance.boot && seen.volumes == mounted
-        }),
-        // An instance that died or could not be removed keeps its capacity. It may or may not exist.
-        State::Failed { .. } => seen.is_none() || instance.holds_capacity,
-        State::Destroyed => seen.is_none(),
-        State::Pending | State::Provisioning | State::Configuring | State::Restarting | State::Destroying => false,
-    }
-}
-
-/// Returns whether a volume that was missing or damaged is intact again, with its full size.
-pub(crate) fn is_intact_again(volume: &Volume, seen: Option<&ObservedVolume>) -> bool {
-    seen.is_some_and(|seen| seen.fault.is_none() && seen.size_gb() >= volume.size_gb)
-}
-
-fn is_as_recorded(volume: &Volume, seen: Option<&ObservedVolume>) -> bool {
-    match &volume.state {
-        VolumeState::Ready => seen.is_some_and(|seen| seen.fault.is_none() && seen.size_gb() == volume.size_gb),
-        VolumeState::Failed { left: VolumeRemains::Nothing, .. } => seen.is_none(),
-        VolumeState::Failed { left: VolumeRemains::Parts, .. } => true,
-        VolumeState::Failed { left: VolumeRemains::Data, .. } => !is_intact_again(volume, seen),
-        VolumeState::Pending | VolumeState::Creating | VolumeState::Resizing { .. } => false,
-        VolumeState::Destroying | VolumeState::Destroyed => false,
-    }
+/// Returns the differences of what exists on the host, and of what may exist there by its row. Rows that wait or have
+/// ended are not read, so the cost does not grow with them. Call it as [`differences`].
+pub(crate) async fn differences_of_existing(store: &Store, observed: &Observed) -> Result<Vec<Difference>> {
+    let mut found = compare_instances(store, &observed.instances).await?;
+    found.extend(compare_volumes(store, &observed.volumes).await?);
+    Ok(found)
 }

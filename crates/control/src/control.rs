@@ -30,6 +30,7 @@ use crate::jobs::logs::live_logs::LiveLogs;
 use crate::jobs::logs::recent_blocks::RecentBlocks;
 use crate::operations::gateway::HeldLogins;
 use crate::reconcilers::access::UnreachableInstances;
+use crate::reconcilers::expiry::LastKey;
 use crate::reconcilers::instances::UnknownResources;
 use crate::{Caller, Error, KeyPair, Kind, Result, Secrets, Settings, SshEndpoint};
 
@@ -103,6 +104,7 @@ pub(crate) struct Memory {
     pub(crate) pushed_access: PushedAccess,
     pub(crate) unreachable_instances: UnreachableInstances,
     pub(crate) unknown_resources: UnknownResources,
+    pub(crate) last_key: LastKey,
     pub(crate) volume_usage: VolumeUsage,
     /// The progress of the steps that report it.
     pub(crate) step_progress: StepProgress,

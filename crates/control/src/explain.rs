@@ -139,10 +139,9 @@ impl<'c> Explainer<'c> {
 
     fn read_line(&self, tx: &mut Tx<'_>) -> Result<Line> {
         let reserving = line::reserving(tx)?.map(|(claim, until)| (claim.place.request, until));
-        let mut places = line::places(tx, MAX_COUNTED + 1)?;
-        if places.len() > MAX_COUNTED as usize {
-            places.clear();
-        }
+        // To count them is much cheaper than to read them.
+        let is_countable = line::length(tx, MAX_COUNTED + 1)? <= u64::from(MAX_COUNTED);
+        let mut places = if is_countable { line::places(tx, MAX_COUNTED)? } else { Vec::new() };
         let (holdings, first) = (line::holdings(tx)?, reserving.as_ref().map(|(id, _)| id));
         rule::sort(&mut places, &self.control.inventory(), &holdings, first);
         Ok(Line { places, reserving })

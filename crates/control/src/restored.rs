@@ -11,7 +11,8 @@ use tarn_model::clusters::Cluster;
 use tarn_model::events::{ClusterEvent, Event, HostEvent, InstanceEvent, InstanceStop, RestoreLosses, VolumeEvent};
 use tarn_model::ids::VolumeId;
 use tarn_model::lifecycle::State;
-use tarn_model::storage::VolumeState;
+use tarn_model::requests::Request;
+use tarn_model::storage::{Volume, VolumeState};
 use tarn_store::{
     Store, Tx, attachments, backup, clusters, events, examine, installation, instances, jobs, requests, storage,
 };
@@ -28,6 +29,9 @@ const KEPT_FACTS: [&str; 2] = ["secret_key", "permissive_defaults"];
 /// The key under which the database says that it was restored, and from what.
 const RESTORED_KEY: &str = "restored";
 
+/// How many rows are read at a time.
+const PAGE_SIZE: u32 = 200;
+
 /// Ends everything that ran on the former host. `why` is the reason that owners see; `present` are the volumes whose
 /// data is on the new host; `mark` is the new mark of the directory of objects, under its key.
 pub async fn end_former_work(
@@ -41,10 +45,7 @@ pub async fn end_former_work(
         backup::lift_limit(tx)?;
         let (requests, jobs) = (fail_requests(tx, &why)?, end_jobs(tx, &why)?);
         let mut ended = RestoreLosses { requests, jobs, ..RestoreLosses::default() };
-        for cluster in live_clusters(tx)? {
-            ended.clusters.push(format!("{} ({})", cluster.id, cluster.name));
-            leave_cluster_behind(tx, cluster, &why)?;
-        }
+        leave_clusters_behind(tx, &why, &mut ended)?;
         mark_missing_volumes(tx, &present, &why, &mut ended)?;
         backup::forget_host(tx)?;
         installation::retain(tx, &KEPT_FACTS)?;
@@ -60,20 +61,26 @@ pub async fn end_former_work(
 
 /// Ends the open requests. What they worked on is marked as after an abandoned undo.
 fn fail_requests(tx: &mut Tx<'_>, why: &str) -> Result<u64> {
-    let open = requests::open(tx)?;
-    let count = open.len() as u64;
-    for request in open {
-        let mut request = requests::fence(tx, request)?;
-        fail_object(tx, &request.kind, false, why)?;
-        request.progress = match request.progress.clone().undo(why.to_owned()) {
-            Ok(undoing) => undoing.fail()?,
-            // It was being undone, for a reason of its own.
-            Err(_) => request.progress.fail()?,
-        };
-        request.message = Some(format!("{why}."));
-        end_request(tx, request)?;
+    let (mut count, mut after) = (0, None);
+    loop {
+        let open = requests::open(tx, after.as_ref(), PAGE_SIZE)?;
+        let Some(last) = open.last().cloned() else { return Ok(count) };
+        count += open.len() as u64;
+        after = Some(last);
+        open.into_iter().try_for_each(|request| fail_request(tx, request, why))?;
     }
-    Ok(count)
+}
+
+fn fail_request(tx: &mut Tx<'_>, request: Request, why: &str) -> Result<()> {
+    let mut request = requests::fence(tx, request)?;
+    fail_object(tx, &request.kind, false, why)?;
+    request.progress = match request.progress.clone().undo(why.to_owned()) {
+        Ok(undoing) => undoing.fail()?,
+        // It was being undone, for a reason of its own.
+        Err(_) => request.progress.fail()?,
+    };
+    request.message = Some(format!("{why}."));
+    end_request(tx, request)
 }
 
 fn end_jobs(tx: &mut Tx<'_>, why: &str) -> Result<u64> {
@@ -86,11 +93,18 @@ fn end_jobs(tx: &mut Tx<'_>, why: &str) -> Result<u64> {
     Ok(count)
 }
 
-/// Returns every cluster that is not destroyed.
-fn live_clusters(tx: &mut Tx<'_>) -> Result<Vec<Cluster>> {
-    let ids: BTreeSet<_> = instances::claimed(tx)?.into_iter().map(|claimed| claimed.instance.cluster).collect();
-    let found = ids.iter().map(|id| clusters::get(tx, id)).collect::<tarn_store::Result<Vec<_>>>()?;
-    Ok(found.into_iter().flatten().collect())
+/// Ends every cluster that is not destroyed.
+fn leave_clusters_behind(tx: &mut Tx<'_>, why: &str, ended: &mut RestoreLosses) -> Result<()> {
+    let mut after = None;
+    loop {
+        let live = clusters::live(tx, after.as_ref(), PAGE_SIZE)?;
+        let Some(last) = live.last() else { return Ok(()) };
+        after = Some(last.id.clone());
+        for cluster in live {
+            ended.clusters.push(format!("{} ({})", cluster.id, cluster.name));
+            leave_cluster_behind(tx, cluster, why)?;
+        }
+    }
 }
 
 fn leave_cluster_behind(tx: &mut Tx<'_>, cluster: Cluster, why: &str) -> Result<()> {
@@ -120,24 +134,32 @@ fn mark_missing_volumes(
     why: &str,
     ended: &mut RestoreLosses,
 ) -> Result<()> {
-    let now = tx.now();
-    for (volume, _) in storage::claimed(tx)? {
-        if present.contains(&volume.id) {
-            ended.volumes += 1;
-            continue;
+    let mut after = None;
+    loop {
+        let page = storage::remaining(tx, after.as_ref(), PAGE_SIZE)?;
+        let Some(last) = page.last() else { return Ok(()) };
+        after = Some(last.id.clone());
+        for volume in page {
+            if present.contains(&volume.id) {
+                ended.volumes += 1;
+            } else {
+                ended.volumes_missing.push(format!("{} ({})", volume.id, volume.name));
+                mark_missing(tx, volume, why)?;
+            }
         }
-        ended.volumes_missing.push(format!("{} ({})", volume.id, volume.name));
-        if volume.state != VolumeState::Ready {
-            continue;
-        }
-        let reason = format!("{why}, and its data was not there");
-        let scope = volume.owner.scope().to_owned();
-        let volume = volume.moved(now, |state| state.spoil(&reason))?;
-        storage::save(tx, &volume)?;
-        let failed = VolumeEvent::Failed { state: None, reason: Some(reason) };
-        tx.record(&scope, Event::Volume(volume.id, failed))?;
     }
-    Ok(())
+}
+
+fn mark_missing(tx: &mut Tx<'_>, volume: Volume, why: &str) -> Result<()> {
+    if volume.state != VolumeState::Ready {
+        return Ok(());
+    }
+    let (now, reason) = (tx.now(), format!("{why}, and its data was not there"));
+    let scope = volume.owner.scope().to_owned();
+    let volume = volume.moved(now, |state| state.spoil(&reason))?;
+    storage::save(tx, &volume)?;
+    let failed = VolumeEvent::Failed { state: None, reason: Some(reason) };
+    Ok(tx.record(&scope, Event::Volume(volume.id, failed))?)
 }
 
 /// Examines a restored database before its first engine. Returns what is wrong; nothing should be.
@@ -146,7 +168,7 @@ pub async fn audit_restored(store: &Store, present: &BTreeSet<VolumeId>) -> Resu
     let counts = store.read(|tx| -> Result<[(u64, &str); 4]> {
         backup::lift_limit(tx)?;
         Ok([
-            (requests::open(tx)?.len() as u64, "requests are in progress"),
+            (requests::count_open(tx)?, "requests are in progress"),
             (jobs::open(tx)?.len() as u64, "jobs have not ended"),
             (backup::holding_instances(tx)?, "instances hold capacity"),
             (backup::unbalanced_transfers(tx)?, "transactions of the ledger do not sum to zero"),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tarn_model::{Clock, Ids, Time};
 use tokio::sync::oneshot;
 
-use crate::db::{Executor, Param, Postgres, Row, Sqlite, WriteOperation};
+use crate::db::{Cost, Executor, Param, Postgres, Row, Sqlite, WriteOperation};
 use crate::events::Origin;
 use crate::{Error, Result};
 
@@ -111,6 +111,14 @@ impl Store {
         match &*self.backend {
             Backend::Sqlite(sqlite) => Some(sqlite.generation()),
             Backend::Postgres(_) => None,
+        }
+    }
+
+    /// Returns what this process has asked of the database so far.
+    pub fn cost(&self) -> Cost {
+        match &*self.backend {
+            Backend::Sqlite(sqlite) => sqlite.cost(),
+            Backend::Postgres(postgres) => postgres.cost(),
         }
     }
 

@@ -1,5 +1,6 @@
 //! For tests of this crate and of the crates above it: a database of each kind, and the world that every test begins with.
 
+mod others;
 mod proxy;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -13,6 +14,7 @@ use tokio_postgres::{Client, NoTls};
 
 use crate::db::{migrations, params};
 use crate::{Database, Result, Store, Tx};
+pub use others::add_others;
 pub use proxy::{Held, Proxy};
 
 /// The databases that every test of the store and of the crates above it runs on.

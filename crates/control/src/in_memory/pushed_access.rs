@@ -20,9 +20,14 @@ impl PushedAccess {
         self.slot_of(node).try_lock().map_or(true, |pushed| *pushed == Some(hash))
     }
 
+    /// Returns the nodes that have an entry.
+    pub(crate) fn recorded(&self) -> BTreeSet<InstanceId> {
+        self.0.lock().keys().cloned().collect()
+    }
+
     /// Drops the entries of nodes that no longer exist.
-    pub(crate) fn retain(&self, known: &BTreeSet<&InstanceId>) {
-        self.0.lock().retain(|node, _| known.contains(node));
+    pub(crate) fn remove(&self, gone: &BTreeSet<InstanceId>) {
+        self.0.lock().retain(|node, _| !gone.contains(node));
     }
 
     pub(crate) fn slot_of(&self, node: &InstanceId) -> Slot {

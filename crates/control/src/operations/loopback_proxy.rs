@@ -9,9 +9,21 @@ use tarn_store::instances;
 
 use crate::{Control, Error, Result};
 
+/// How many instances are read at a time.
+const PAGE_SIZE: u32 = 1000;
+
 /// Returns the running instances with their boots.
 pub async fn running(control: &Control) -> Result<Vec<(InstanceId, u32)>> {
-    control.store().read(instances::running).await.map_err(Error::from)
+    let mut running = Vec::new();
+    loop {
+        let after = running.last().map(|(last, _)| last);
+        let page = control.store().read(|tx| instances::running(tx, after, PAGE_SIZE)).await.map_err(Error::from)?;
+        let is_last = page.len() < PAGE_SIZE as usize;
+        running.extend(page);
+        if is_last {
+            return Ok(running);
+        }
+    }
 }
 
 /// Returns the address of an instance, if it has one.

@@ -18,8 +18,11 @@ use tarn_model::lifecycle::State;
 use tarn_store::{Tx, clusters, events, instances, requests};
 
 use super::{reboots, volumes};
-use crate::audit::{Difference, differences};
+use crate::audit::{Difference, differences_of_existing};
 use crate::{Control, Error, Kind, Result, Settings};
+
+/// How many clusters are read at a time.
+const CLUSTERS_AT_ONCE: u32 = 100;
 
 /// Completes when a cluster has been restarted, so that the next one may be admitted.
 pub async fn changed(control: &Control) {
@@ -47,7 +50,7 @@ pub(super) async fn compare_with_host(control: &Control) -> Result<()> {
     control.memory.volume_usage.record_all_volumes(&observed);
     let (mut suspects, mut orphans, mut unknown) = (BTreeMap::<ClusterId, Vec<InstanceId>>::new(), vec![], vec![]);
     let mut doubtful = Vec::new();
-    for difference in differences(control.store(), &observed).await? {
+    for difference in differences_of_existing(control.store(), &observed).await? {
         match difference {
             Difference::Instance(claimed, seen) => {
                 let instance = claimed.instance;
@@ -82,17 +85,32 @@ pub(super) async fn compare_with_host(control: &Control) -> Result<()> {
 /// Observes the nodes that should run one by one, because not everything can be observed at once. A missing disk of
 /// volumes must not hide a dead node, and a node that cannot be observed must not hide one of another cluster.
 async fn observe_one_by_one(control: &Control) -> Result<()> {
-    let mut nodes = BTreeMap::<ClusterId, Vec<InstanceId>>::new();
-    let claimed = control.store().read(instances::claimed).await.map_err(Error::from)?;
-    for claimed in claimed.into_iter().filter(|claimed| !claimed.busy && claimed.instance.state == State::Running) {
-        nodes.entry(claimed.instance.cluster).or_default().push(claimed.instance.id);
-    }
-    for (cluster, nodes) in &nodes {
-        if let Err(error) = mark_dead(control, cluster, nodes).await {
-            tracing::debug!(%cluster, cause = ?error.cause, "its nodes could not be observed: {error}");
+    let mut after = None;
+    loop {
+        let page = control.store().read(|tx| running_nodes(tx, after.as_ref())).await?;
+        let Some((last, _)) = page.last() else { return Ok(()) };
+        after = Some(last.clone());
+        for (cluster, nodes) in &page {
+            if let Err(error) = mark_dead(control, cluster, nodes).await {
+                tracing::debug!(%cluster, cause = ?error.cause, "its nodes could not be observed: {error}");
+            }
         }
     }
-    Ok(())
+}
+
+/// Returns a page of the clusters that hold capacity, with those of their nodes that should run. A cluster that a
+/// request is changing has none.
+fn running_nodes(tx: &mut Tx<'_>, after: Option<&ClusterId>) -> Result<Vec<(ClusterId, Vec<InstanceId>)>> {
+    let found = clusters::holding(tx, after, CLUSTERS_AT_ONCE)?;
+    let mut nodes = instances::of_clusters(tx, &found)?;
+    let mut running = Vec::with_capacity(found.len());
+    for cluster in found {
+        let is_busy = requests::is_cluster_busy(tx, &cluster.id)?;
+        let nodes = nodes.remove(&cluster.id).unwrap_or_default().into_iter();
+        let nodes = nodes.filter(|node| !is_busy && node.state == State::Running).map(|node| node.id).collect();
+        running.push((cluster.id, nodes));
+    }
+    Ok(running)
 }
 
 /// Observes instances again that seem dead, and marks the dead ones. If the cluster changed in between, nothing is

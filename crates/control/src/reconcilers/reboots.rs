@@ -10,11 +10,11 @@ use tarn_model::clusters::{Cluster, Instance};
 use tarn_model::events::{Cause, ClusterEvent, Event, HostEvent, InstanceEvent, InstanceStop, RebootLosses};
 use tarn_model::ids::RequestId;
 use tarn_model::lifecycle::State;
-use tarn_model::requests::{Request, RequestKind};
+use tarn_model::requests::RequestKind;
 use tarn_store::{Tx, attachments, clusters, events, installation, instances, jobs, requests, storage};
 
 use super::instances as instance_reconciler;
-use crate::audit::{Difference, differences};
+use crate::audit::{Difference, differences_of_existing};
 use crate::requests::{deadlines, start_request};
 use crate::{AfterReboot, Control, Error, Result, Settings};
 
@@ -25,7 +25,7 @@ const LAST_BOOT_KEY: &str = "machine_boot";
 const OPEN_WORK_KEY: &str = "machine_boot_open";
 
 /// How many requests get their time again in one transaction, which has a limit on a database server.
-const EXTENDED_AT_ONCE: usize = 100;
+const EXTENDED_AT_ONCE: u32 = 100;
 
 /// How many clusters are restarted at the same time; more would only wait for each other.
 const RESTARTS_AT_ONCE: u32 = 4;
@@ -45,22 +45,32 @@ struct OpenWork {
 pub async fn extend_deadlines(control: &Control) -> Result<()> {
     let Some(boot) = unhandled_boot(control).await? else { return Ok(()) };
     let this = boot.clone();
-    let read = control.store().read(move |tx| -> Result<Option<(Vec<Request>, u64)>> {
+    let read = control.store().read(move |tx| -> Result<Option<u64>> {
         if installation::get(tx, LAST_BOOT_KEY)?.is_none() || open_work_at_boot(tx, &this)?.is_some() {
             return Ok(None);
         }
-        Ok(Some((requests::open(tx)?, jobs::count_interrupted(tx)?)))
+        Ok(Some(jobs::count_interrupted(tx)?))
     });
-    let Some((all, jobs)) = read.await? else { return Ok(()) };
-    let open = OpenWork { boot, requests: all.len() as u64, jobs };
-    for some in all.chunks(EXTENDED_AT_ONCE) {
-        let ids: Vec<_> = some.iter().map(|request| request.id.clone()).collect();
-        let settings = control.settings().clone();
-        control.store().write(move |tx| extend_each(tx, &ids, &settings)).await?;
-    }
+    let Some(jobs) = read.await? else { return Ok(()) };
+    let open = OpenWork { boot, requests: extend_all(control).await?, jobs };
     // Last: after a crash all of them get their time again.
     let text = serde_json::to_string(&open).map_err(Error::internal)?;
     control.store().write(move |tx| Ok(installation::set(tx, OPEN_WORK_KEY, &text)?)).await
+}
+
+/// Gives every open request its full time again, and returns how many there are.
+async fn extend_all(control: &Control) -> Result<u64> {
+    let (mut extended, mut after) = (0, None);
+    loop {
+        let page = control.store().read(|tx| requests::open(tx, after.as_ref(), EXTENDED_AT_ONCE)).await;
+        let page = page.map_err(|error: tarn_store::Error| Error::from(error))?;
+        let ids: Vec<_> = page.iter().map(|request| request.id.clone()).collect();
+        let Some(last) = page.into_iter().next_back() else { return Ok(extended) };
+        extended += ids.len() as u64;
+        after = Some(last);
+        let settings = control.settings().clone();
+        control.store().write(move |tx| extend_each(tx, &ids, &settings)).await?;
+    }
 }
 
 fn extend_each(tx: &mut Tx<'_>, ids: &[RequestId], settings: &Settings) -> Result<()> {
@@ -127,7 +137,7 @@ async fn count_losses(control: &Control, open: &OpenWork) -> Result<RebootLosses
 /// Counts what the host no longer has, and what it has without a row.
 async fn count_missing(control: &Control, observed: &Observed) -> Result<RebootLosses> {
     let mut losses = RebootLosses::default();
-    for difference in differences(control.store(), observed).await? {
+    for difference in differences_of_existing(control.store(), observed).await? {
         tracing::debug!(%difference, "the host differs from the database");
         match difference {
             Difference::Instance(_, None) => losses.instances_missing += 1,

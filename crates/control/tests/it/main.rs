@@ -3,6 +3,7 @@
 
 mod access;
 mod capacity;
+mod cost;
 mod host_binding;
 mod instances;
 mod jobs;

@@ -69,9 +69,19 @@ pub fn list(tx: &mut Tx<'_>, listing: &Listing<'_>) -> Result<Vec<Cluster>> {
     tx.rows(sql, &listing.params_with_scope(), read_cluster)
 }
 
-/// Returns every cluster that may have instances: those that neither wait for capacity nor are destroyed.
-pub fn placed(tx: &mut Tx<'_>) -> Result<Vec<Cluster>> {
-    tx.rows(select!("where state <> 'DESTROYED' and state <> 'PENDING'"), &[], read_cluster)
+/// Returns a page of the clusters that have instances which may exist, because they hold capacity, ordered by id.
+pub fn holding(tx: &mut Tx<'_>, after: Option<&ClusterId>, limit: u32) -> Result<Vec<Cluster>> {
+    let sql = select!(
+        "where id in (select distinct cluster_id from instances where holds_capacity = 1 and cluster_id > $1 \
+         order by cluster_id limit $2) order by id"
+    );
+    tx.rows(sql, &params![after.map_or("", ClusterId::as_str), limit], read_cluster)
+}
+
+/// Returns a page of the clusters that are not destroyed, ordered by id. It reads all clusters that ever existed.
+pub fn live(tx: &mut Tx<'_>, after: Option<&ClusterId>, limit: u32) -> Result<Vec<Cluster>> {
+    let sql = select!("where state <> 'DESTROYED' and id > $1 order by id limit $2");
+    tx.rows(sql, &params![after.map_or("", ClusterId::as_str), limit], read_cluster)
 }
 
 /// Returns the live clusters that a key opens, newest first, at most a thousand: those of the scopes in which a user

@@ -115,26 +115,63 @@ pub struct Claimed {
     pub instance: Instance,
     /// The volume that should be mounted in the instance.
     pub volume: Option<VolumeId>,
-    /// Whether a request is changing the instance at the moment.
-    pub busy: bool,
 }
 
-/// Returns every instance of a cluster that is not destroyed. Both are destroyed together, and only clusters have an
-/// index on the state: the cross join makes SQLite start there instead of reading all instances that ever existed.
-pub fn claimed(tx: &mut Tx<'_>) -> Result<Vec<Claimed>> {
-    let sql = "select i.id, i.cluster_id, i.node, i.state, i.reason, i.cpu_milli, i.memory_bytes, i.gpu_count, i.gpu_model, \
-               i.gpus, i.holds_capacity, i.boot, i.private_ip, a.volume_id, \
-               (select count(*) from requests r where r.cluster_id = i.cluster_id and r.ended_us is null) \
-               from clusters c cross join instances i left join attachments a on a.cluster_id = c.id \
-               where c.state <> 'DESTROYED' and i.cluster_id = c.id";
-    tx.rows(sql, &[], |row| Ok(Claimed { instance: read_instance(row)?, volume: row.maybe_id()?, busy: row.flag()? }))
+macro_rules! select_claimed {
+    ($rest:literal) => {
+        concat!(
+            "select i.id, i.cluster_id, i.node, i.state, i.reason, i.cpu_milli, i.memory_bytes, i.gpu_count, i.gpu_model, ",
+            "i.gpus, i.holds_capacity, i.boot, i.private_ip, a.volume_id ",
+            "from instances i left join attachments a on a.cluster_id = i.cluster_id ",
+            $rest
+        )
+    };
 }
 
-/// Returns the running instances with the number of their current boot. [`claimed`] explains the cross join.
-pub fn running(tx: &mut Tx<'_>) -> Result<Vec<(InstanceId, u32)>> {
-    let sql = "select i.id, i.boot from clusters c cross join instances i \
-               where c.state <> 'DESTROYED' and i.cluster_id = c.id and i.state = 'RUNNING'";
-    tx.rows(sql, &[], |row| Ok((row.id()?, row.count()?)))
+/// Returns a page of the instances that may exist, which are those that hold capacity, ordered by id.
+pub fn holding(tx: &mut Tx<'_>, after: Option<&InstanceId>, limit: u32) -> Result<Vec<Claimed>> {
+    let sql = select_claimed!("where i.holds_capacity = 1 and i.id > $1 order by i.id limit $2");
+    tx.rows(sql, &params![after_id(after), limit], read_claimed)
+}
+
+/// Returns a page of the instances of clusters that are not destroyed which hold no capacity, ordered by id. It reads
+/// all instances that ever existed.
+pub fn not_holding(tx: &mut Tx<'_>, after: Option<&InstanceId>, limit: u32) -> Result<Vec<Claimed>> {
+    let sql = select_claimed!(
+        "cross join clusters c where c.id = i.cluster_id and c.state <> 'DESTROYED' and i.holds_capacity = 0 \
+         and i.id > $1 order by i.id limit $2"
+    );
+    tx.rows(sql, &params![after_id(after), limit], read_claimed)
+}
+
+/// Returns those of the instances that belong to a cluster that is not destroyed. Each query covers twenty ids.
+pub fn claimed(tx: &mut Tx<'_>, instances: &[&InstanceId]) -> Result<Vec<Claimed>> {
+    let sql = select_claimed!(
+        "cross join clusters c where c.id = i.cluster_id and c.state <> 'DESTROYED' and i.id in \
+         ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)"
+    );
+    let mut found = Vec::new();
+    for some in instances.chunks(20) {
+        let ids: [Param<'_>; 20] =
+            std::array::from_fn(|at| some.get(at).map_or(Param::Null, |id| Param::Text(id.as_str())));
+        found.extend(tx.rows(sql, &ids, read_claimed)?);
+    }
+    Ok(found)
+}
+
+/// Returns a page of the running instances with the number of their current boot, ordered by id.
+pub fn running(tx: &mut Tx<'_>, after: Option<&InstanceId>, limit: u32) -> Result<Vec<(InstanceId, u32)>> {
+    let sql = "select id, boot from instances where holds_capacity = 1 and state = 'RUNNING' and id > $1 \
+               order by id limit $2";
+    tx.rows(sql, &params![after_id(after), limit], |row| Ok((row.id()?, row.count()?)))
+}
+
+fn after_id(after: Option<&InstanceId>) -> &str {
+    after.map_or("", InstanceId::as_str)
+}
+
+fn read_claimed(row: &mut Row) -> Result<Claimed> {
+    Ok(Claimed { instance: read_instance(row)?, volume: row.maybe_id()? })
 }
 
 fn read_instance(row: &mut Row) -> Result<Instance> {

@@ -5,7 +5,7 @@ use tarn_model::storage::{Volume, VolumeRemains, VolumeState};
 use tarn_model::users::Owner;
 
 use crate::counts::{self, VolumeShare};
-use crate::db::{Row, params};
+use crate::db::{Param, Row, params};
 use crate::listing::list_sql;
 use crate::{Error, Listing, Result, Tx};
 
@@ -71,15 +71,25 @@ pub fn promised_gb(tx: &mut Tx<'_>) -> Result<u64> {
     tx.single(sql, &[], |row| row.count())
 }
 
-/// Returns every volume that is not destroyed, and whether a request is changing it at the moment.
-pub fn claimed(tx: &mut Tx<'_>) -> Result<Vec<(Volume, bool)>> {
-    let busy = "select distinct volume_id from requests where ended_us is null and volume_id is not null";
-    let busy: Vec<VolumeId> = tx.rows(busy, &[], |row| row.id())?;
-    tx.rows(select!("where state <> 'DESTROYED'"), &[], |row| {
-        let volume = read_volume(row)?;
-        let is_busy = busy.contains(&volume.id);
-        Ok((volume, is_busy))
-    })
+/// Returns a page of the volumes of which something may exist, ordered by id.
+pub fn remaining(tx: &mut Tx<'_>, after: Option<&VolumeId>, limit: u32) -> Result<Vec<Volume>> {
+    let sql = select!("where remains = 1 and id > $1 order by id limit $2");
+    tx.rows(sql, &params![after.map_or("", VolumeId::as_str), limit], read_volume)
+}
+
+/// Returns those of the volumes that are not destroyed. Each query covers twenty ids.
+pub fn claimed(tx: &mut Tx<'_>, volumes: &[&VolumeId]) -> Result<Vec<Volume>> {
+    let sql = select!(
+        "where state <> 'DESTROYED' and id in \
+         ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)"
+    );
+    let mut found = Vec::new();
+    for some in volumes.chunks(20) {
+        let ids: [Param<'_>; 20] =
+            std::array::from_fn(|at| some.get(at).map_or(Param::Null, |id| Param::Text(id.as_str())));
+        found.extend(tx.rows(sql, &ids, read_volume)?);
+    }
+    Ok(found)
 }
 
 /// The columns of a state besides its name.

@@ -19,7 +19,7 @@ pub(crate) use tables::{Table, creation, tables};
 use crate::{Error, Result};
 
 /// Each migration runs once, in its own transaction.
-pub(crate) const ALL: [&str; 18] = [
+pub(crate) const ALL: [&str; 19] = [
     include_str!("../../../../migrations/0001_spine.sql"),
     include_str!("../../../../migrations/0002_machines.sql"),
     include_str!("../../../../migrations/0003_volumes.sql"),
@@ -38,6 +38,7 @@ pub(crate) const ALL: [&str; 18] = [
     include_str!("../../../../migrations/0016_ended_requests.sql"),
     include_str!("../../../../migrations/0017_bucket_settings.sql"),
     include_str!("../../../../migrations/0018_counts.sql"),
+    include_str!("../../../../migrations/0019_bounded_reads.sql"),
 ];
 
 /// The schema version that this program supports: the number of migrations.

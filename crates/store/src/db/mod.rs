@@ -1,12 +1,15 @@
 //! One small executor with four kinds of values over SQLite and PostgreSQL. No code outside this folder knows which
 //! database is used.
 
+mod cost;
 pub(crate) mod migrations;
 mod postgres;
 mod sqlite;
 mod value;
 pub(crate) mod whole;
 
+pub use cost::Cost;
+pub(crate) use cost::TotalCost;
 pub(crate) use migrations::SCHEMA_VERSION;
 pub(crate) use postgres::Postgres;
 pub(crate) use sqlite::{Sqlite, WriteOperation, sqlite_error};

@@ -14,7 +14,7 @@ use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, private::BytesMut, to_
 use tokio_postgres::{Client, Statement};
 
 use super::value::Value;
-use super::{Executor, Param, Row, migrations};
+use super::{Cost, Executor, Param, Row, TotalCost, migrations};
 use crate::examine::Health;
 use crate::{Error, Result};
 use pool::{Connection, Deadline, Failed, Lease, Pool, postgres_error};
@@ -44,12 +44,13 @@ const WITHOUT_LIMIT: &str = "select set_config('statement_timeout', '0', true), 
 /// A database server.
 pub(crate) struct Postgres {
     pool: Pool,
+    cost: TotalCost,
 }
 
 impl Postgres {
     /// Connects, checks the collation and migrates the schema.
     pub(crate) async fn open(url: &str) -> Result<Self> {
-        let postgres = Postgres { pool: Pool::of_engine(url)? };
+        let postgres = Postgres { pool: Pool::of_engine(url)?, cost: TotalCost::default() };
         let mut lease = postgres.pool.acquire().await?;
         check_collation(&lease.connection.client, lease.deadline).await?;
         migrate_server(&mut lease).await?;
@@ -59,9 +60,14 @@ impl Postgres {
 
     /// Connects for reading. Nothing is created or migrated.
     pub(crate) async fn open_read_only(url: &str) -> Result<Self> {
-        let postgres = Postgres { pool: Pool::of_reader(url)? };
+        let postgres = Postgres { pool: Pool::of_reader(url)?, cost: TotalCost::default() };
         postgres.pool.acquire().await?.release();
         Ok(postgres)
+    }
+
+    /// Returns what all transactions so far have cost.
+    pub(crate) fn cost(&self) -> Cost {
+        self.cost.read()
     }
 
     /// Gives transactions another limit.
@@ -110,7 +116,7 @@ impl Postgres {
     pub(crate) async fn read<T>(&self, work: impl FnOnce(&mut dyn Executor) -> T) -> Result<T> {
         let mut lease = self.pool.acquire().await?;
         lease.run("begin isolation level repeatable read read only").await?;
-        let (result, outcome) = run_work(&mut lease, work);
+        let (result, outcome) = run_work(&mut lease, &self.cost, work);
         outcome.check()?;
         lease.run("commit").await?;
         lease.release();
@@ -125,7 +131,7 @@ impl Postgres {
         let mut lease = self.pool.acquire().await?;
         for attempt in 1..=MAX_TRIES {
             lease.run(BEGIN).await.map_err(Error::from)?;
-            let (result, outcome) = run_work(&mut lease, &mut work);
+            let (result, outcome) = run_work(&mut lease, &self.cost, &mut work);
             outcome.check()?;
             match result {
                 Ok(value) => match lease.run("commit").await {
@@ -175,11 +181,16 @@ impl Outcome {
 }
 
 /// Runs the work in this thread, which may block.
-fn run_work<T>(lease: &mut Lease<'_>, work: impl FnOnce(&mut dyn Executor) -> T) -> (T, Outcome) {
-    let mut session =
-        Session { connection: &mut lease.connection, deadline: lease.deadline, outcome: Outcome::default() };
+fn run_work<T>(
+    lease: &mut Lease<'_>,
+    total_cost: &TotalCost,
+    work: impl FnOnce(&mut dyn Executor) -> T,
+) -> (T, Outcome) {
+    let (deadline, outcome, cost) = (lease.deadline, Outcome::default(), Cost::default());
+    let mut session = Session { connection: &mut lease.connection, deadline, outcome, cost };
     let result = tokio::task::block_in_place(|| work(&mut session));
     let (outcome, deadline) = (session.outcome, session.deadline);
+    total_cost.add(session.cost);
     // The commit has the limit of the work, which may have lifted it.
     lease.deadline = deadline;
     if outcome.late {
@@ -239,6 +250,7 @@ struct Session<'c> {
     connection: &'c mut Connection,
     deadline: Deadline,
     outcome: Outcome,
+    cost: Cost,
 }
 
 impl Session<'_> {
@@ -271,6 +283,8 @@ impl Executor for Session<'_> {
         let params: Vec<&(dyn ToSql + Sync)> = params.iter().map(|param| param as _).collect();
         let rows = self.connection.client.query(&statement, &params);
         let rows = Self::wait(self.deadline, &mut self.outcome, rows)?;
+        self.cost.statements += 1;
+        self.cost.rows += rows.len() as u64;
         rows.iter()
             .map(|row| {
                 let values = (0..row.len()).map(|column| row.try_get(column).map_err(|error| postgres_error(&error)));
@@ -282,6 +296,7 @@ impl Executor for Session<'_> {
     fn execute(&mut self, sql: &'static str, params: &[Param<'_>]) -> Result<u64> {
         let statement = self.prepare_statement(sql)?;
         let params: Vec<&(dyn ToSql + Sync)> = params.iter().map(|param| param as _).collect();
+        self.cost.statements += 1;
         Self::wait(self.deadline, &mut self.outcome, self.connection.client.execute(&statement, &params))
     }
 

@@ -18,10 +18,10 @@ use std::thread::JoinHandle;
 use parking_lot::Mutex;
 use rusqlite::config::DbConfig;
 use rusqlite::types::{ToSqlOutput, ValueRef};
-use rusqlite::{CachedStatement, Connection, ErrorCode, OpenFlags, ToSql};
+use rusqlite::{CachedStatement, Connection, ErrorCode, OpenFlags, StatementStatus, ToSql};
 
 use super::value::Value;
-use super::{Executor, Param, Row, migrations};
+use super::{Cost, Executor, Param, Row, TotalCost, migrations};
 use crate::examine::Health;
 use crate::{Error, Result};
 
@@ -42,7 +42,15 @@ pub(crate) struct Sqlite {
     writer: SyncSender<Box<dyn WriteOperation>>,
     /// `None` if the file is open for reading only.
     writer_thread: Option<JoinHandle<()>>,
-    generation: Arc<AtomicU64>,
+    counters: Arc<Counters>,
+}
+
+/// What the writer thread and readers count.
+#[derive(Default)]
+struct Counters {
+    /// The number of committed groups.
+    generation: AtomicU64,
+    cost: TotalCost,
 }
 
 impl Drop for Sqlite {
@@ -92,14 +100,14 @@ impl Sqlite {
         // temporary file a system call. Only the migration may change so many pages that they do not fit into memory.
         connection.execute_batch("pragma temp_store = memory").map_err(sqlite_error)?;
         let (writer, queue) = sync_channel(MAX_QUEUED_OPERATIONS);
-        let generation = Arc::new(AtomicU64::new(0));
-        let counter = generation.clone();
+        let counters = Arc::<Counters>::default();
+        let counted = counters.clone();
         let writer_thread = std::thread::Builder::new()
             .name("store-writer".to_owned())
-            .spawn(move || write_groups(&connection, &queue, &counter))
+            .spawn(move || write_groups(&connection, &queue, &counted))
             .map_err(|error| Error::Unavailable(error.to_string()))?;
         let (path, writer_thread) = (path.to_owned(), Some(writer_thread));
-        Ok(Sqlite { path, readers: Mutex::new(Vec::new()), writer, writer_thread, generation })
+        Ok(Sqlite { path, readers: Mutex::new(Vec::new()), writer, writer_thread, counters })
     }
 
     /// Opens an existing file for reading. When no other process has it open and it has no write-ahead log, SQLite does
@@ -112,8 +120,8 @@ impl Sqlite {
         let path = if is_alone && !has_log { immutable_uri(path) } else { path.to_owned() };
         // No thread receives writes, so they fail.
         let (writer, _) = sync_channel(1);
-        let (readers, generation) = (Mutex::new(Vec::new()), Arc::default());
-        let sqlite = Sqlite { path, readers, writer, writer_thread: None, generation };
+        let (readers, counters) = (Mutex::new(Vec::new()), Arc::default());
+        let sqlite = Sqlite { path, readers, writer, writer_thread: None, counters };
         sqlite.read(|db| db.query("select count(*) from sqlite_master", &[]))??;
         Ok(sqlite)
     }
@@ -157,7 +165,12 @@ impl Sqlite {
 
     /// Returns the number of committed groups. While it does not change, nothing in the database has changed.
     pub(crate) fn generation(&self) -> u64 {
-        self.generation.load(Ordering::Acquire)
+        self.counters.generation.load(Ordering::Acquire)
+    }
+
+    /// Returns what all transactions so far have cost.
+    pub(crate) fn cost(&self) -> Cost {
+        self.counters.cost.read()
     }
 
     /// Queues an operation for the writer thread. Waits only when the queue is full.
@@ -185,7 +198,7 @@ impl Sqlite {
             )?,
         };
         run_statement(&connection, "begin")?;
-        let result = work(&mut Session { connection: &connection });
+        let result = work(&mut Session::new(&connection, &self.counters.cost));
         run_statement(&connection, "commit")?;
         let mut readers = self.readers.lock();
         if readers.len() < IDLE_READERS {
@@ -249,7 +262,7 @@ fn recorded_migrations(connection: &Connection) -> rusqlite::Result<Vec<migratio
 }
 
 /// The writer thread. It ends when the last sender is dropped.
-fn write_groups(connection: &Connection, queue: &Receiver<Box<dyn WriteOperation>>, generation: &AtomicU64) {
+fn write_groups(connection: &Connection, queue: &Receiver<Box<dyn WriteOperation>>, counters: &Counters) {
     while let Ok(first) = queue.recv() {
         if let Err(error) = run_statement(connection, "begin immediate") {
             first.finish(Err(error));
@@ -258,7 +271,7 @@ fn write_groups(connection: &Connection, queue: &Receiver<Box<dyn WriteOperation
         let mut group = Vec::new();
         let mut next = Some(first);
         while let Some(mut operation) = next.take() {
-            run_in_savepoint(connection, operation.as_mut());
+            run_in_savepoint(connection, operation.as_mut(), &counters.cost);
             group.push(operation);
             // Some failures, such as a full disk, end the whole transaction. No further operation may join a lost
             // group.
@@ -276,7 +289,7 @@ fn write_groups(connection: &Connection, queue: &Receiver<Box<dyn WriteOperation
             let _ = connection.execute_batch("rollback");
         }
         // Must happen before the results are reported: a caller that has its result must not read older data.
-        generation.fetch_add(1, Ordering::Release);
+        counters.generation.fetch_add(1, Ordering::Release);
         for operation in group {
             let outcome = match &committed {
                 Ok(()) => Ok(()),
@@ -287,10 +300,11 @@ fn write_groups(connection: &Connection, queue: &Receiver<Box<dyn WriteOperation
     }
 }
 
-fn run_in_savepoint(connection: &Connection, operation: &mut dyn WriteOperation) {
+fn run_in_savepoint(connection: &Connection, operation: &mut dyn WriteOperation, cost: &TotalCost) {
     // A panicking operation must not end the only writer. Its caller gets an error, and nothing is kept.
-    let work =
-        || run_statement(connection, "savepoint operation").is_ok() && operation.apply(&mut Session { connection });
+    let work = || {
+        run_statement(connection, "savepoint operation").is_ok() && operation.apply(&mut Session::new(connection, cost))
+    };
     let keep = catch_unwind(AssertUnwindSafe(work)).unwrap_or(false);
     if !keep {
         let _ = run_statement(connection, "rollback to operation");
@@ -305,10 +319,29 @@ fn run_statement(connection: &Connection, sql: &'static str) -> Result<()> {
 /// A connection with an open transaction.
 struct Session<'c> {
     connection: &'c Connection,
+    cost: Cost,
+    total_cost: &'c TotalCost,
 }
 
-impl Session<'_> {
-    fn bind_statement(&self, sql: &'static str, params: &[Param<'_>]) -> Result<CachedStatement<'_>> {
+impl Drop for Session<'_> {
+    fn drop(&mut self) {
+        self.total_cost.add(self.cost);
+    }
+}
+
+impl<'c> Session<'c> {
+    fn new(connection: &'c Connection, total_cost: &'c TotalCost) -> Self {
+        Session { connection, cost: Cost::default(), total_cost }
+    }
+
+    /// Counts a statement that has run.
+    fn count(&mut self, steps: i32, rows: usize) {
+        self.cost.statements += 1;
+        self.cost.rows += rows as u64;
+        self.cost.steps += u64::try_from(steps).unwrap_or(0);
+    }
+
+    fn bind_statement(&self, sql: &'static str, params: &[Param<'_>]) -> Result<CachedStatement<'c>> {
         let mut statement = self.connection.prepare_cached(sql).map_err(sqlite_error)?;
         // A parameter without a name would silently be null.
         assert!(params.len() <= NAMES.len(), "a statement has more parameters than there are names: {sql}");
@@ -335,11 +368,17 @@ impl Executor for Session<'_> {
             }
             found.push(Row::new(values));
         }
+        drop(rows);
+        // The cached statement keeps the number until it is reset.
+        self.count(statement.reset_status(StatementStatus::VmStep), found.len());
         Ok(found)
     }
 
     fn execute(&mut self, sql: &'static str, params: &[Param<'_>]) -> Result<u64> {
-        Ok(self.bind_statement(sql, params)?.raw_execute().map_err(sqlite_error)? as u64)
+        let mut statement = self.bind_statement(sql, params)?;
+        let changed = statement.raw_execute().map_err(sqlite_error)?;
+        self.count(statement.reset_status(StatementStatus::VmStep), 0);
+        Ok(changed as u64)
     }
 
     fn next_event_number(&mut self) -> Result<i64> {

@@ -42,12 +42,25 @@ pub fn count_interrupted(tx: &mut Tx<'_>) -> Result<u64> {
 }
 
 /// Returns the running clusters that have waiting jobs and free slots, with the number of free slots.
+///
+/// Many jobs may wait for clusters that do not run, and many clusters may run without jobs. So the query steps through
+/// both in order of the cluster: from one with a waiting job to the next that holds capacity, which it looks at, and
+/// back. It takes as many steps as the fewer of both have.
 fn clusters_with_free_slots(tx: &mut Tx<'_>) -> Result<Vec<(String, i64)>> {
-    let sql = "select c.id, c.jobs_parallel, \
+    let sql = "with recursive steps(cluster_id) as (\
+               select (select i.cluster_id from instances i where i.holds_capacity = 1 and i.cluster_id >= \
+               (select j.cluster_id from jobs j where j.ended_us is null and j.state = 'PENDING' \
+               order by j.cluster_id limit 1) order by i.cluster_id limit 1) \
+               union all \
+               select (select i.cluster_id from instances i where i.holds_capacity = 1 and i.cluster_id >= \
+               (select j.cluster_id from jobs j where j.ended_us is null and j.state = 'PENDING' \
+               and j.cluster_id > steps.cluster_id order by j.cluster_id limit 1) order by i.cluster_id limit 1) \
+               from steps where steps.cluster_id is not null) \
+               select c.id, c.jobs_parallel, \
                (select count(*) from jobs p where p.cluster_id = c.id and p.ended_us is null \
                 and p.state in ('STARTING', 'RUNNING', 'STOPPING', 'COLLECTING')) \
-               from (select distinct cluster_id from jobs where ended_us is null and state = 'PENDING') w \
-               join clusters c on c.id = w.cluster_id where c.state = 'RUNNING'";
+               from steps cross join clusters c where c.id = steps.cluster_id and c.state = 'RUNNING' \
+               and exists (select 1 from jobs w where w.cluster_id = c.id and w.ended_us is null and w.state = 'PENDING')";
     let mut free = Vec::new();
     for mut row in tx.query(sql, &[])? {
         let (cluster, parallel, placed) = (row.text()?, row.integer()?, row.integer()?);

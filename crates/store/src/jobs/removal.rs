@@ -57,9 +57,10 @@ pub fn unknown(tx: &mut Tx<'_>, ids: &[JobId]) -> Result<Vec<JobId>> {
     Ok(unknown)
 }
 
-/// Returns ended jobs after which a cluster is to be destroyed.
-pub fn tearing_down(tx: &mut Tx<'_>) -> Result<Vec<Job>> {
-    tx.rows(select!("where teardown = 1 and ended_us is not null"), &[], read_job)
+/// Returns a page of the ended jobs after which a cluster is to be destroyed, ordered by id.
+pub fn tearing_down(tx: &mut Tx<'_>, after: Option<&JobId>, limit: u32) -> Result<Vec<Job>> {
+    let sql = select!("where teardown = 1 and ended_us is not null and id > $1 order by id limit $2");
+    tx.rows(sql, &params![after.map_or("", JobId::as_str), limit], read_job)
 }
 
 /// Returns the job after which this cluster is to be destroyed, if there is one. A hidden job counts only if it has

@@ -30,9 +30,12 @@ pub fn position(tx: &mut Tx<'_>, bucket: &BucketId) -> Result<Option<String>> {
     tx.row("select position from lifecycle_passes where bucket_id = $1", &params![bucket], |row| row.text())
 }
 
-/// Returns the first organization after this one, by id, that has a pass to continue. It reads one row of each
-/// organization that has none: however many buckets others have, they do not make this slower.
+/// Returns the first organization after this one, by id, that has a pass to continue. While there is any, it reads one
+/// row of each organization that has none: however many buckets others have, they do not make this slower.
 pub fn next_organization(tx: &mut Tx<'_>, now: Time, after: &str) -> Result<Option<OrgId>> {
+    if !tx.has_row("select 1 from lifecycle_passes where due_us <= $1 limit 1", &params![now])? {
+        return Ok(None);
+    }
     let sql = "with recursive others (org_id) as ( \
                  select min(org_id) from lifecycle_passes where org_id > $1 \
                  union all \

@@ -131,11 +131,19 @@ pub fn end_of_organization(tx: &mut Tx<'_>, org: &OrgId) -> Result<()> {
 }
 
 /// Ends the keys of users who have left the organization of the key, so that they do not work again should the user
-/// return. Returns their number.
-pub fn end_of_departed(tx: &mut Tx<'_>) -> Result<u64> {
+/// return. Examines as many keys as `limit` says, ordered by id, after this one. Returns the number of keys that were
+/// ended, and the last key if there may be more.
+pub fn end_of_departed(tx: &mut Tx<'_>, after: &str, limit: u32) -> Result<(u64, Option<String>)> {
+    let sql = "select access_key from s3_keys where access_key > $1 order by access_key limit $2";
+    let mut examined = tx.rows(sql, &params![after, limit], |row| row.text())?;
+    let is_full = examined.len() == limit as usize;
+    let Some(last) = examined.pop() else { return Ok((0, None)) };
     let now = tx.now();
-    let sql = revoke!("not exists (select 1 from users u where u.id = s3_keys.user_id and u.org_id = s3_keys.org_id)");
-    tx.execute(sql, &params![now])
+    let sql = revoke!(
+        "access_key > $2 and access_key <= $3 \
+         and not exists (select 1 from users u where u.id = s3_keys.user_id and u.org_id = s3_keys.org_id)"
+    );
+    Ok((tx.execute(sql, &params![now, after, last])?, is_full.then_some(last)))
 }
 
 /// Records when a key was used.

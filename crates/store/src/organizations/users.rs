@@ -154,10 +154,18 @@ pub fn key(tx: &mut Tx<'_>, id: &ApiKeyId) -> Result<Option<ApiKey>> {
 /// Returns a page of API keys, of one user or of all, newest first.
 pub fn keys(tx: &mut Tx<'_>, user: Option<&UserId>, after: Option<(Time, &str)>, limit: u32) -> Result<Vec<ApiKey>> {
     let (time, id) = after.unwrap_or((Time::from_micros(i64::MAX), ""));
-    let sql = "select id, user_id, created_us, revoked_us, last_used_us from api_keys \
-               where ($1 = '' or user_id = $1) and (created_us, id) < ($2, $3) order by created_us desc, id desc limit $4";
-    let user = user.map_or("", UserId::as_str);
-    tx.rows(sql, &params![user, time, id, limit], read_api_key)
+    match user {
+        Some(user) => {
+            let sql = "select id, user_id, created_us, revoked_us, last_used_us from api_keys \
+                       where user_id = $1 and (created_us, id) < ($2, $3) order by created_us desc, id desc limit $4";
+            tx.rows(sql, &params![user, time, id, limit], read_api_key)
+        }
+        None => {
+            let sql = "select id, user_id, created_us, revoked_us, last_used_us from api_keys \
+                       where (created_us, id) < ($1, $2) order by created_us desc, id desc limit $3";
+            tx.rows(sql, &params![time, id, limit], read_api_key)
+        }
+    }
 }
 
 /// Records when an API key was used. An earlier time than the recorded one changes nothing.

@@ -146,6 +146,16 @@ pub fn open_of_cluster(tx: &mut Tx<'_>, id: &ClusterId) -> Result<Vec<Request>> 
     tx.rows(sql, &params![id], read_request)
 }
 
+/// Returns whether a request is changing a cluster.
+pub fn is_cluster_busy(tx: &mut Tx<'_>, id: &ClusterId) -> Result<bool> {
+    tx.has_row("select 1 from requests where cluster_id = $1 and ended_us is null limit 1", &params![id])
+}
+
+/// Returns whether a request is changing a volume.
+pub fn is_volume_busy(tx: &mut Tx<'_>, id: &VolumeId) -> Result<bool> {
+    tx.has_row("select 1 from requests where volume_id = $1 and ended_us is null limit 1", &params![id])
+}
+
 /// Returns the open requests of a volume, oldest first.
 pub fn open_of_volume(tx: &mut Tx<'_>, id: &VolumeId) -> Result<Vec<Request>> {
     let sql = select!("where volume_id = $1 and ended_us is null order by created_us, id");
@@ -241,10 +251,20 @@ pub fn next_due(tx: &mut Tx<'_>) -> Result<Option<Time>> {
     tx.row(sql, &params![now], |row| row.time())
 }
 
-/// Returns all open requests, oldest first.
-pub fn open(tx: &mut Tx<'_>) -> Result<Vec<Request>> {
-    let sql = select!("where ended_us is null order by created_us, id");
-    tx.rows(sql, &[], read_request)
+/// Returns a page of the open requests after this one, by scope and age. That order does not change while they are
+/// open.
+pub fn open(tx: &mut Tx<'_>, after: Option<&Request>, limit: u32) -> Result<Vec<Request>> {
+    let sql = select!(
+        "where ended_us is null and (scope, created_us, id) > ($1, $2, $3) order by scope, created_us, id limit $4"
+    );
+    let (scope, created, id) =
+        after.map_or(("", Time::ZERO, ""), |last| (last.owner.scope(), last.created, last.id.as_str()));
+    tx.rows(sql, &params![scope, created, id, limit], read_request)
+}
+
+/// Returns the number of open requests.
+pub fn count_open(tx: &mut Tx<'_>) -> Result<u64> {
+    tx.single("select count(*) from requests where ended_us is null", &[], |row| row.count())
 }
 
 /// Returns the number of clusters that are being restored, or wait for it, after a restart of the host. Only restarts

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rstest::rstest;
 use tarn_model::Time;
-use tarn_model::clusters::Cluster;
+use tarn_model::clusters::{Cluster, Instance};
 use tarn_model::ids::JobId;
 use tarn_model::job_configs::{self, Config};
 use tarn_model::jobs::{Job, JobNode, Outcome, State, Teardown};
@@ -53,13 +53,20 @@ async fn add(world: &World, job: &Job) {
 }
 
 async fn add_cluster(world: &World, jobs_parallel: u32) -> Cluster {
-    let new = Cluster {
-        state: lifecycle::State::Running,
-        jobs_parallel,
-        ..cluster(&*world.ids, &world.owner, &format!("c{jobs_parallel}"), 1)
-    };
+    add_cluster_in(world, &format!("c{jobs_parallel}"), lifecycle::State::Running, jobs_parallel).await
+}
+
+/// A cluster with a node, which holds capacity unless the cluster waits for it.
+async fn add_cluster_in(world: &World, name: &str, state: lifecycle::State, jobs_parallel: u32) -> Cluster {
+    let new = Cluster { state, jobs_parallel, ..cluster(&*world.ids, &world.owner, name, 1) };
+    let holds_capacity = new.state != lifecycle::State::Pending;
+    let node = Instance { holds_capacity, state: new.state.clone(), ..instance(&*world.ids, &new.id, 0) };
     let added = new.clone();
-    world.store.write(move |tx| clusters::insert(tx, &added)).await.unwrap();
+    let write = world.store.write(move |tx| -> Result<(), Error> {
+        clusters::insert(tx, &added)?;
+        instances::insert(tx, &node)
+    });
+    write.await.unwrap();
     new
 }
 
@@ -128,7 +135,7 @@ async fn jobs_round_trip(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)]
     assert!(removing().await.unwrap().is_empty(), "its cluster has to be destroyed first");
     let of = id.clone();
     let over = world.store.write(move |tx| -> Result<(), Error> {
-        let job = jobs::tearing_down(tx)?.pop().ok_or(Error::Conflict)?;
+        let job = jobs::tearing_down(tx, None, 10)?.pop().ok_or(Error::Conflict)?;
         assert_eq!(job.id, of);
         jobs::save(tx, &Job { teardown: Teardown::Over, ..job })
     });
@@ -196,6 +203,32 @@ async fn jobs_are_admitted_in_order(#[values(DatabaseKind::Sqlite, DatabaseKind:
     assert_eq!(open.len(), 3, "a draft, an admitted job and a waiting job");
 }
 
+/// Jobs start on clusters that run, wherever these are among clusters without jobs and jobs of other clusters.
+#[rstest]
+#[tokio::test(flavor = "multi_thread")]
+async fn jobs_start_only_on_running_clusters(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
+) {
+    let Some(world) = world(database).await else { return };
+    assert!(!world.store.read(jobs::is_any_due).await.unwrap());
+    let mut expected = Vec::new();
+    for number in 0..24 {
+        let state = if number % 3 == 0 { lifecycle::State::Pending } else { lifecycle::State::Running };
+        let runs = state == lifecycle::State::Running;
+        let cluster = add_cluster_in(&world, &format!("n{number}"), state, 1).await;
+        if number % 4 != 0 {
+            let first = queued(&world, &cluster, 10).await;
+            queued(&world, &cluster, 20).await;
+            expected.extend(Some(first.id).filter(|_| runs));
+        }
+        assert_eq!(world.store.read(jobs::is_any_due).await.unwrap(), !expected.is_empty());
+    }
+    let mut admitted = admit(&world).await;
+    admitted.sort();
+    expected.sort();
+    assert_eq!((expected.len(), admitted), (12, expected));
+}
+
 /// The holder of a lost lease can write nothing.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
@@ -237,7 +270,7 @@ async fn nodes_and_logs_round_trip(#[values(DatabaseKind::Sqlite, DatabaseKind::
     let Some(world) = world(database).await else { return };
     let cluster = add_cluster(&world, 1).await;
     let id = queued(&world, &cluster, 10).await.id;
-    let node_instances = [instance(&*world.ids, &cluster.id, 0), instance(&*world.ids, &cluster.id, 1)];
+    let node_instances = [instance(&*world.ids, &cluster.id, 1), instance(&*world.ids, &cluster.id, 2)];
     let node = |at: usize| JobNode {
         job: id.clone(),
         node: at as u32,

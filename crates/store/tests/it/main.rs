@@ -14,6 +14,7 @@ mod line;
 mod migrations;
 mod nouns;
 mod objects;
+mod query_plans;
 mod requests;
 mod schema_guard;
 mod support;

@@ -1,5 +1,6 @@
 //! `tarn serve`: builds the engine from its parts and runs it until a signal arrives. Start reading at [`run_engine`].
 
+mod database_cost;
 mod last_backup;
 pub(crate) mod listeners;
 mod process;
@@ -80,6 +81,9 @@ pub(crate) async fn run_engine(config: Config) -> Result<()> {
     });
     tokio::spawn(forget_idle_callers(app.clone()));
     tokio::spawn(memory::return_freed_memory());
+    if config.metrics_listen.is_some() {
+        tokio::spawn(database_cost::count_statements(control.store().clone()));
+    }
     if let Some(limit) = config.settings().limits.waiting() {
         tracing::info!(limit, "further clusters of an organization are refused while this many wait for capacity");
     }

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use futures::StreamExt;
+use futures::stream::FuturesUnordered;
 use tarn_link::KnownJob;
 use tarn_model::ids::{InstanceId, JobId};
 use tarn_store::instances;
@@ -17,6 +18,9 @@ use crate::{Control, Error, Result};
 /// How many nodes are swept concurrently, and how long one may take.
 const CONCURRENT_NODES: usize = 16;
 const NODE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How many running nodes are read at a time.
+const PAGE_SIZE: u32 = 200;
 
 /// How many jobs of one node are considered, because the list of a guest is untrusted.
 const MAX_JOBS: usize = 10_000;
@@ -50,10 +54,24 @@ struct SweepResult {
 
 /// Sweeps every running node. Returns whether another sweep is needed soon.
 pub(crate) async fn sweep_running_nodes(control: &Control) -> Result<bool> {
-    let running = control.store().read(instances::running).await.map_err(Error::from)?;
-    let sweeps: Vec<_> = running.into_iter().map(|(node, _)| sweep_within_timeout(control, node)).collect();
-    let found: Vec<bool> = futures::stream::iter(sweeps).buffer_unordered(CONCURRENT_NODES).collect().await;
-    Ok(found.contains(&true))
+    let (mut sweeps, mut is_more, mut after) = (FuturesUnordered::new(), false, None);
+    loop {
+        let page = control.store().read(|tx| instances::running(tx, after.as_ref(), PAGE_SIZE)).await;
+        let page = page.map_err(|error: tarn_store::Error| Error::from(error))?;
+        let Some((last, _)) = page.last() else { break };
+        after = Some(last.clone());
+        for (node, _) in page {
+            // Pages do not wait for each other: a slow node delays no others while there are fewer slow ones than this.
+            if sweeps.len() >= CONCURRENT_NODES {
+                is_more |= sweeps.next().await == Some(true);
+            }
+            sweeps.push(sweep_within_timeout(control, node));
+        }
+    }
+    while let Some(found) = sweeps.next().await {
+        is_more |= found;
+    }
+    Ok(is_more)
 }
 
 async fn sweep_within_timeout(control: &Control, node: InstanceId) -> bool {

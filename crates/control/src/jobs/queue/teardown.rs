@@ -10,6 +10,9 @@ use super::job_note;
 use crate::operations::clusters::release;
 use crate::{Control, Error, Kind, Result};
 
+/// How many jobs are read at a time.
+const PAGE_SIZE: u32 = 100;
+
 enum TeardownStep {
     /// Nothing is left to do; there may be a note for the owner.
     Over(Option<String>),
@@ -49,7 +52,17 @@ pub(in crate::jobs) fn keep_cluster(tx: &mut Tx<'_>, job: &mut Job) -> Result<()
 
 /// Destroys the clusters whose teardown was delayed by another request.
 pub(super) async fn tear_down_idle_clusters(control: &Control) -> Result<()> {
-    let waiting = control.store().read(jobs::tearing_down).await.map_err(Error::from)?;
+    let mut after = None;
+    loop {
+        let page = control.store().read(|tx| jobs::tearing_down(tx, after.as_ref(), PAGE_SIZE)).await;
+        let page = page.map_err(|error: tarn_store::Error| Error::from(error))?;
+        let Some(last) = page.last() else { return Ok(()) };
+        after = Some(last.id.clone());
+        tear_down_each(control, page).await?;
+    }
+}
+
+async fn tear_down_each(control: &Control, waiting: Vec<Job>) -> Result<()> {
     for job in waiting {
         let (own, id, ended_metrics) = (control.clone(), job.id.clone(), EndedMetrics::default());
         let recorded = ended_metrics.clone();

@@ -127,7 +127,7 @@ async fn too_many_keys_are_refused() {
     let new = NewCluster { instance_type: "1xCPU".into(), public_keys: given, ..Default::default() };
     let refused = clusters::create(control, caller, new).await.unwrap_err();
     assert_eq!(refused.code, "too_many_ssh_keys", "{refused}");
-    assert!(world.store.read(tarn_store::clusters::placed).await.unwrap().is_empty());
+    assert!(world.store.read(|tx| tarn_store::clusters::live(tx, None, 1)).await.unwrap().is_empty());
     let cluster = create(&world, vec![key(100, &long)], false).await;
     world.settle().await;
     assert_eq!(keys(&world, &node(&world, &cluster).await).await.len(), 101);

@@ -89,7 +89,7 @@ async fn restored_requests_end(#[values(DatabaseKind::Sqlite, DatabaseKind::Post
     open.extend([request, other]);
     let kinds: BTreeSet<_> = world
         .store
-        .read(requests::open)
+        .read(|tx| requests::open(tx, None, 100))
         .await
         .unwrap()
         .iter()

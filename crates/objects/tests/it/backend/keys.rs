@@ -131,11 +131,12 @@ async fn key_stays_ended_when_user_returns(
     let Some((world, user, key)) = world(database).await else { return };
     let ended = change(&world, &user, |tx, user| {
         move_user(tx, &user.id, None)?;
-        let ended = s3_keys::end_of_departed(tx)?;
+        let (ended, last) = s3_keys::end_of_departed(tx, "", 1)?;
         move_user(tx, &user.id, user.org.as_ref())?;
-        Ok((ended, s3_keys::end_of_departed(tx)?))
+        let last = last.unwrap_or_default();
+        Ok((ended, s3_keys::end_of_departed(tx, "", 2)?, s3_keys::end_of_departed(tx, &last, 1)?))
     });
-    assert_eq!(ended.await.unwrap(), (1, 0));
+    assert_eq!(ended.await.unwrap(), (1, (0, None), (0, None)));
     assert!(!works(&world, &key.id).await);
 }
 

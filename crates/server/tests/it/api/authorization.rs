@@ -21,8 +21,31 @@ enum OtherTenant {
     Member(String),
 }
 
+impl OtherTenant {
+    /// Path and body of the call.
+    fn call(&self, method: &Method) -> (String, Value) {
+        match self {
+            OtherTenant::Forbidden(path, body)
+            | OtherTenant::NotAdmin(path, body)
+            | OtherTenant::Nothing(path, body) => (path.clone(), body.clone()),
+            OtherTenant::Member(path) if *method == Method::POST => (path.clone(), json!({})),
+            OtherTenant::Member(path) => (path.clone(), Value::Null),
+        }
+    }
+}
+
+/// Returns a call of every operation that needs a key, in the order of their ids.
+pub(super) fn all_calls(owned: &OwnedResources) -> Vec<(Method, String, Value)> {
+    let table = table(owned);
+    let call = |(method, _, id): (Method, String, String)| {
+        let (path, body) = table[id.as_str()].call(&method);
+        (method, path, body)
+    };
+    operations().into_iter().map(call).collect()
+}
+
 /// What the owner has.
-struct OwnedResources {
+pub(super) struct OwnedResources {
     cluster: String,
     volume: String,
     instance: String,
@@ -35,7 +58,7 @@ struct OwnedResources {
 
 const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAILM+rvN+ot98qgEN796jTiQfZfG1KaT0PtFDJ/XFSqti a@b";
 
-async fn owned(world: &World, key: &str) -> OwnedResources {
+pub(super) async fn owned(world: &World, key: &str) -> OwnedResources {
     let cluster = world.cluster(key, "secret-cluster").await;
     let volume = world.volume(key, "secret-volume").await;
     let info = world.get(key, &format!("/cluster/info/{cluster}")).await;
@@ -213,20 +236,14 @@ async fn other_tenant_is_denied_everywhere(
     let owner = world.user("ada@example.org", Some("acme")).await;
     let stranger = world.user("eve@example.org", org).await;
     let owned = owned(&world, &owner).await;
-    let (mut table, empty) = (table(&owned), json!({}));
+    let mut table = table(&owned);
     for (method, _, id) in operations() {
         let Some(expected) = table.remove(id.as_str()) else {
             panic!("{id} has no test of who may call it; add it to the table");
         };
-        let (path, body) = match &expected {
-            OtherTenant::Forbidden(path, body)
-            | OtherTenant::NotAdmin(path, body)
-            | OtherTenant::Nothing(path, body) => (path, body),
-            OtherTenant::Member(path) if method == Method::POST => (path, &empty),
-            OtherTenant::Member(path) => (path, &Value::Null),
-        };
-        let call = Call::new(method, path).key(&stranger).header("host", b"engine");
-        let answer = world.call(if body.is_null() { call } else { call.json(body) }).await;
+        let (path, body) = expected.call(&method);
+        let call = Call::new(method, &path).key(&stranger).header("host", b"engine");
+        let answer = world.call(if body.is_null() { call } else { call.json(&body) }).await;
         match expected {
             OtherTenant::Forbidden(..) | OtherTenant::NotAdmin(..) => {
                 assert_eq!(answer.refusal(), (403, "access_denied".to_owned()), "{id}");

@@ -132,14 +132,21 @@ fn facts_in(tx: &mut Tx<'_>) -> tarn_store::Result<Facts> {
         }
         files.extend(page);
     }
-    let mut volumes = Vec::new();
-    for (volume, _) in storage::claimed(tx)? {
-        if volume.state == VolumeState::Ready {
+    Ok(Facts { identity, files, volumes: ready_volumes(tx)? })
+}
+
+/// Returns the volumes that have their data, and whether each is attached.
+fn ready_volumes(tx: &mut Tx<'_>) -> tarn_store::Result<Vec<(VolumeId, bool)>> {
+    let (mut ready, mut after) = (Vec::new(), None);
+    loop {
+        let page = storage::remaining(tx, after.as_ref(), PAGE)?;
+        let Some(last) = page.last() else { return Ok(ready) };
+        after = Some(last.id.clone());
+        for volume in page.into_iter().filter(|volume| volume.state == VolumeState::Ready) {
             let is_used = !attachments::of_volume(tx, &volume.id)?.is_empty();
-            volumes.push((volume.id, is_used));
+            ready.push((volume.id, is_used));
         }
     }
-    Ok(Facts { identity, files, volumes })
 }
 
 /// A failure inside of a transaction.

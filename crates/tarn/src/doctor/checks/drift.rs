@@ -22,6 +22,9 @@ use crate::doctor::target::{RUN, Target, is_unreadable};
 const OBSERVATIONS: u32 = 4;
 const PAUSE: Duration = Duration::from_millis(700);
 
+/// How many rows are read at a time.
+const PAGE_SIZE: u32 = 200;
+
 /// How late work may be before it is reported.
 const GRACE: Duration = Duration::from_secs(120);
 
@@ -151,14 +154,23 @@ async fn compare_once(target: &Target, store: &Store) -> Result<(Drift, Option<P
             }
         }
     }
-    let volumes = store.read(storage::claimed).await.map_err(|error: tarn_store::Error| error.to_string())?;
-    for (volume, _) in volumes {
-        // The engine has already recorded this failure in the row.
-        if let VolumeState::Failed { left: VolumeRemains::Data, reason, .. } = &volume.state {
-            drift.volumes.insert(volume.id.to_string(), format!("{} has failed: {reason}", volume.id));
+    add_failed_volumes(store, &mut drift).await.map_err(|error| error.to_string())?;
+    Ok((drift, pool))
+}
+
+/// Adds the volumes whose failure the engine has already recorded in their rows.
+async fn add_failed_volumes(store: &Store, drift: &mut Drift) -> tarn_store::Result<()> {
+    let mut after = None;
+    loop {
+        let page = store.read(|tx| storage::remaining(tx, after.as_ref(), PAGE_SIZE)).await?;
+        let Some(last) = page.last() else { return Ok(()) };
+        after = Some(last.id.clone());
+        for volume in &page {
+            if let VolumeState::Failed { left: VolumeRemains::Data, reason, .. } = &volume.state {
+                drift.volumes.insert(volume.id.to_string(), format!("{} has failed: {reason}", volume.id));
+            }
         }
     }
-    Ok((drift, pool))
 }
 
 fn drift_findings(drift: &Drift, engine_state: &EngineState, pool: Option<Pool>) -> Vec<Finding> {
