@@ -47,9 +47,10 @@ pub(crate) fn end_request(tx: &mut Tx<'_>, mut request: Request) -> Result<()> {
     let (kind, object) = (request.kind.request_type(), request.kind.object_id().to_owned());
     let is_completed = request.status() == RequestStatus::Completed;
     let message = request.message;
-    let event = match is_completed {
-        true => RequestEvent::Completed { kind, object, message },
-        false => RequestEvent::Failed { kind, object, message },
+    let event = if is_completed {
+        RequestEvent::Completed { kind, object, message }
+    } else {
+        RequestEvent::Failed { kind, object, message }
     };
     Ok(tx.record_as_engine(request.owner.scope(), Event::Request(request.id, event))?)
 }

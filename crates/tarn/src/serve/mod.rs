@@ -81,9 +81,6 @@ pub(crate) async fn run_engine(config: Config) -> Result<()> {
     });
     tokio::spawn(forget_idle_callers(app.clone()));
     tokio::spawn(memory::return_freed_memory());
-    if config.metrics_listen.is_some() {
-        tokio::spawn(database_cost::count_statements(control.store().clone()));
-    }
     if let Some(limit) = config.settings().limits.waiting() {
         tracing::info!(limit, "further clusters of an organization are refused while this many wait for capacity");
     }

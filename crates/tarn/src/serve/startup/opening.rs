@@ -19,6 +19,7 @@ use crate::config::{Config, DriverName};
 use crate::data::{self, master_key, reserve};
 use crate::environment::{EngineClock, RandomIds};
 use crate::failure::{Result, StartFailure, StartResult};
+use crate::serve::database_cost;
 use crate::serve::listeners::{self, Listeners, object_storage};
 
 /// An engine that can serve calls.
@@ -81,11 +82,14 @@ pub(in crate::serve) async fn open_engine(
     let secrets = master_key::load_or_create(config, &store).await?;
     let bound = host_binding::bind(config, &store).await?;
     stage.set(Stage::Rest);
-    let checked = store.clone();
+    let (checked, counted) = (store.clone(), store.clone());
     let control =
         build_control(config, store, engine_clock, secrets, (listeners.gateway.as_ref(), listeners.s3.as_ref()))
             .await?;
     tokio::spawn(correct_counts(checked));
+    if config.metrics_listen.is_some() {
+        tokio::spawn(database_cost::count_statements(counted));
+    }
     Ok(Opened { control, clock_watch, bound, lock: lock.take().unwrap_or(DataLock(None)) })
 }
 
