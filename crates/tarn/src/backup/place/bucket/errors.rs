@@ -8,6 +8,16 @@ use tarn_base::plain;
 /// The most characters of what a server says that are shown.
 const MAX_SHOWN: usize = 300;
 
+/// The codes of responses to an access key that is wrong, or that may not do what was asked.
+const REFUSED: [&str; 6] = [
+    "AccessDenied",
+    "InvalidAccessKeyId",
+    "SignatureDoesNotMatch",
+    "ExpiredToken",
+    "InvalidToken",
+    "AuthorizationHeaderMalformed",
+];
+
 /// Describes an error of a call to a server. Only what is not in the bucket has the kind `NotFound`.
 pub(super) fn describe(error: &Error, bucket: &str, server: &str) -> io::Error {
     let text = error.to_string();
@@ -17,21 +27,21 @@ pub(super) fn describe(error: &Error, bucket: &str, server: &str) -> io::Error {
         None => innermost(error),
     };
     let said = plain(&said, MAX_SHOWN);
+    let is_refused = matches!(error, Error::PermissionDenied { .. } | Error::Unauthenticated { .. });
     match error {
         _ if code == "NoSuchBucket" => {
             io::Error::new(io::ErrorKind::NotConnected, format!("there is no bucket {bucket} at {server}"))
         }
-        Error::NotFound { .. } => io::Error::new(io::ErrorKind::NotFound, "it is not there"),
-        Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => {
+        _ if is_refused || REFUSED.contains(&code) => {
             // A response without a body has no code.
-            let code = if code.is_empty() { "access denied" } else { code };
-            let code = plain(code, MAX_SHOWN);
+            let code = if code.is_empty() { "access denied".into() } else { plain(code, MAX_SHOWN) };
             let why = format!(
-                "{server} refuses the access key ({code}): check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and what the \
-                 key may do in bucket {bucket}"
+                "{server} refuses the access key ({code}): check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, the region and \
+                 what the key may do in bucket {bucket}"
             );
             io::Error::new(io::ErrorKind::PermissionDenied, why)
         }
+        Error::NotFound { .. } => io::Error::new(io::ErrorKind::NotFound, "it is not there"),
         Error::NotImplemented { .. } | Error::NotSupported { .. } => {
             io::Error::new(io::ErrorKind::Unsupported, format!("{server}: {said}"))
         }
