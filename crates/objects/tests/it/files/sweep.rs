@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tarn_model::Time;
 use tarn_model::ids::FileId;
-use tarn_objects::files::BackupHold;
+use tarn_objects::files::{HoldAttempt, HoldRequest};
 
 use crate::files::{TestFiles, body};
 
@@ -73,7 +73,9 @@ async fn young_files_stay() {
 async fn files_that_a_backup_needed_are_removed_after_it() {
     let test = TestFiles::new();
     let (deleted, read, foreign) = (keep(&test).await, keep(&test).await, keep(&test).await);
-    let hold = BackupHold::try_take(test.path(&deleted).parent().unwrap().parent().unwrap()).unwrap().unwrap();
+    let directory = test.path(&deleted);
+    let request = HoldRequest::open(directory.parent().unwrap().parent().unwrap()).unwrap();
+    let HoldAttempt::Taken(hold) = request.try_take().unwrap() else { panic!("nothing else has the hold") };
     test.files.remove(vec![deleted.clone(), read.clone()]).await;
     let now = Time::from_micros(std::fs::metadata(test.path(&deleted)).unwrap().ctime() * 1_000_000);
     let in_use = |batch: Vec<FileId>| {

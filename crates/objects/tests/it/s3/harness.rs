@@ -31,8 +31,11 @@ pub(crate) struct Harness {
     pub(crate) user: User,
     pub(crate) service: Service,
     /// What was refused, and from where.
-    pub(crate) refused: Arc<Mutex<Vec<(&'static str, Option<IpAddr>)>>>,
+    pub(crate) refused: Arc<Mutex<Vec<Refused>>>,
 }
+
+/// The reason of a refusal, and the address of the client.
+pub(crate) type Refused = (&'static str, Option<IpAddr>);
 
 /// The host of a call without another one.
 pub(crate) const HOST: &str = "127.0.0.1:7071";

@@ -2,7 +2,7 @@
 
 use rstest::rstest;
 use serde_json::json;
-use tarn_store::events::{self, Event};
+use tarn_store::events::{self, Recorded};
 use tarn_store::testing::{DatabaseKind, set_legacy_key};
 
 use crate::s3::harness::{Call, Harness, assert_refused};
@@ -44,7 +44,7 @@ async fn refused_keys_are_reported() {
     assert_eq!(*harness.refused.lock(), reported);
 }
 
-async fn bucket_events(harness: &Harness) -> Vec<Event> {
+async fn bucket_events(harness: &Harness) -> Vec<Recorded> {
     harness.base.store.read(|tx| events::after(tx, 0, 100)).await.unwrap()
 }
 
