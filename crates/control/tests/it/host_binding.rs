@@ -30,8 +30,12 @@ async fn first_engine_binds_database(#[values(DatabaseKind::Sqlite, DatabaseKind
     let foreign = Err(NotBound::Foreign { installation: "abc123".into() });
     assert_eq!(find(&store).await.unwrap().bound, None);
     assert_eq!(bind(&store, ours.clone()).await.unwrap(), Ok(()));
-    let alive = HostBinding::alive(place("abc123", "boot-1 /data with spaces"), world.clock.now());
-    assert_eq!(find(&store).await.unwrap().bound, Some(DriverBinding::Host(alive)));
+    let Some(DriverBinding::Host(HostBinding { place: bound, seen: Some(seen) })) = find(&store).await.unwrap().bound
+    else {
+        panic!("an engine that is alive has bound it")
+    };
+    assert_eq!(bound, place("abc123", "boot-1 /data with spaces"));
+    assert!(seen <= world.clock.now());
     for refused in [&other, &Claimant::Fake] {
         assert_eq!(bind(&store, refused.clone()).await.unwrap(), foreign);
     }

@@ -113,6 +113,7 @@ mod tests {
         let expected = [
             ("PGHOST", "db"),
             ("PGHOSTADDR", "192.0.2.7"),
+            ("PGPORT", "5432"),
             ("PGDATABASE", "tarn"),
             ("PGOPTIONS", "-c search_path=tarn"),
             ("PGCONNECT_TIMEOUT", "5"),
