@@ -227,7 +227,7 @@ mod tests {
     /// Each backup continues where the last one ended, and after some of them everything was read.
     #[test]
     fn contents_are_read_again_in_turns() {
-        let files: Vec<_> = (0..100).map(|number| named(number, REREAD_BYTES / 10)).collect();
+        let files: Vec<_> = (0..100).map(|number| named(number, REREAD_BYTES.div_ceil(10))).collect();
         let known: HashMap<_, _> = files[1..].iter().map(|file| (content_key(&file.file), file.bytes)).collect();
         let (mut note, mut read, mut rounds) = (None, HashSet::new(), 0);
         while read.len() < 99 {
