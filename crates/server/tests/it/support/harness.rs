@@ -3,7 +3,8 @@
 use std::ops::Deref;
 
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, Bytes};
+use axum::http::response::Parts;
 use axum::http::{HeaderMap, Method, Request};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
@@ -157,19 +158,28 @@ impl World {
     /// Any call. Every response except a document must be a JSON object with the id of the call, or nothing at all
     /// where the status requires that.
     pub(crate) async fn call(&self, call: Call) -> Answer {
-        let mut request = Request::builder().method(call.method).uri(call.path);
-        for (name, value) in call.headers {
-            request = request.header(name, value);
-        }
-        let response = self.router.clone().oneshot(request.body(Body::from(call.body)).unwrap()).await.unwrap();
-        let (parts, body) = response.into_parts();
-        let text = body.collect().await.unwrap().to_bytes();
+        let (parts, text) = self.send(call).await;
         let body: Value = match parts.status.as_u16() {
             204 if text.is_empty() => json!({}),
             _ => serde_json::from_slice(&text).unwrap_or_else(|_| panic!("no JSON: {text:?}")),
         };
         assert!(body.is_object() && parts.headers.contains_key("x-request-id"), "{parts:?} {body}");
         Answer { status: parts.status.as_u16(), headers: parts.headers, body }
+    }
+
+    /// The status of any call, whatever its body.
+    pub(crate) async fn status(&self, call: Call) -> u16 {
+        self.send(call).await.0.status.as_u16()
+    }
+
+    async fn send(&self, call: Call) -> (Parts, Bytes) {
+        let mut request = Request::builder().method(call.method).uri(call.path);
+        for (name, value) in call.headers {
+            request = request.header(name, value);
+        }
+        let response = self.router.clone().oneshot(request.body(Body::from(call.body)).unwrap()).await.unwrap();
+        let (parts, body) = response.into_parts();
+        (parts, body.collect().await.unwrap().to_bytes())
     }
 }
 
