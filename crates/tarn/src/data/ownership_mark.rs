@@ -95,6 +95,11 @@ fn read_text(path: &Path) -> Result<Option<String>> {
     }
 }
 
+/// Whether a file of this name is a mark before it has its name: what a process leaves that is killed meanwhile.
+pub(crate) fn is_temporary_mark(name: &str) -> bool {
+    name.strip_prefix(MARK_FILE).is_some_and(|rest| rest.starts_with('.'))
+}
+
 /// Whether the directory is empty, apart from a temporary mark of an earlier start.
 fn is_empty_directory(directory: &Path) -> Result<bool> {
     let failed = |e| Failure::with_cause(format!("cannot read {}", directory.display()), e);
@@ -102,6 +107,6 @@ fn is_empty_directory(directory: &Path) -> Result<bool> {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(true),
         entries => entries.map_err(failed)?,
     };
-    let is_ours = |name: &str| name.starts_with(&format!("{MARK_FILE}.")) || name == "lost+found";
+    let is_ours = |name: &str| is_temporary_mark(name) || name == "lost+found";
     entries.try_fold(true, |empty, entry| Ok(empty && is_ours(&entry.map_err(failed)?.file_name().to_string_lossy())))
 }

@@ -18,6 +18,9 @@ const PREPARED: &str = ".restoring";
 /// The file in a data directory that is being prepared. It says what else belongs to the restore.
 const RECORD: &str = "restoring.json";
 
+/// That file until it is complete. Nothing else exists before it.
+const UNFINISHED_RECORD: &str = "restoring.json.new";
+
 /// A new directory that no other process removes or fills while this value lives.
 pub(super) struct Prepared {
     pub(super) path: PathBuf,
@@ -77,7 +80,9 @@ pub(super) struct Record {
 impl Record {
     /// Writes the record into a directory that was just created.
     pub(super) fn write(&self, data: &Path) -> io::Result<()> {
-        files::write_file(&data.join(RECORD), &serde_json::to_vec(self).map_err(io::Error::other)?, 0o600)
+        let unfinished = data.join(UNFINISHED_RECORD);
+        files::write_file(&unfinished, &serde_json::to_vec(self).map_err(io::Error::other)?, 0o600)?;
+        files::publish_file(&unfinished, &data.join(RECORD))
     }
 
     /// Removes the record of a restore that is complete.
@@ -109,19 +114,29 @@ pub(super) fn discard(data: Prepared) -> io::Result<()> {
         return remove_tree_but(&data.path, RECORD);
     }
     // Nothing but the directory was created, or it is none of a restore.
-    fs::remove_dir(&data.path)
+    match fs::remove_file(data.path.join(UNFINISHED_RECORD)) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => fs::remove_dir(&data.path),
+    }
 }
 
-/// Removes a directory of objects if it is empty or has the mark of the restore.
+/// Removes a directory of objects if it has the mark of the restore, or nothing but a mark that was not complete.
 fn discard_objects(directory: &Path, mark: &str) -> io::Result<()> {
     let Some(locked) = Prepared::lock(directory)? else { return Ok(()) };
     if ownership_mark::read_mark(directory).map_err(|failure| io::Error::other(failure.0))?.as_deref() == Some(mark) {
         remove_tree_but(&locked.path, ownership_mark::MARK_FILE)
-    } else if fs::read_dir(directory)?.next().is_none() {
-        fs::remove_dir(directory)
+    } else if is_unmarked(directory)? {
+        remove_tree(&locked.path)
     } else {
         Ok(())
     }
+}
+
+/// Whether a restore that created the directory died before it was marked.
+fn is_unmarked(directory: &Path) -> io::Result<bool> {
+    let mut entries = fs::read_dir(directory)?;
+    let is_temporary = |name: std::ffi::OsString| ownership_mark::is_temporary_mark(&name.to_string_lossy());
+    entries.try_fold(true, |is_so_far, entry| Ok(is_so_far && is_temporary(entry?.file_name())))
 }
 
 /// The directory in which another one is prepared.
@@ -191,6 +206,18 @@ mod tests {
         drop(Prepared::create(&data).unwrap().unwrap());
         discard(Prepared::lock(&data).unwrap().unwrap()).unwrap();
         assert!(!data.exists());
+        // It was killed while it wrote its record, or the mark of its objects.
+        fs::create_dir(&data).unwrap();
+        fs::write(data.join(UNFINISHED_RECORD), "{").unwrap();
+        discard(Prepared::lock(&data).unwrap().unwrap()).unwrap();
+        assert!(!data.exists());
+        for directory in [&data, &prepared_name(&objects)] {
+            fs::create_dir(directory).unwrap();
+        }
+        record(Some(objects.clone())).write(&data).unwrap();
+        fs::write(prepared_name(&objects).join("installation.new"), "ou").unwrap();
+        discard(Prepared::lock(&data).unwrap().unwrap()).unwrap();
+        assert!(!data.exists() && !prepared_name(&objects).exists());
         // The directory of another program.
         fs::create_dir(&data).unwrap();
         fs::write(data.join("precious"), "").unwrap();
