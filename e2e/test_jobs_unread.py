@@ -19,7 +19,7 @@ LISTENERS = 600
 # What a listener may add to the resident memory, in KiB: the connection and its task need about a third of it.
 KIB_EACH = 192
 # The part of what they took that goes back to the system.
-RETURNED = 0.5
+RETURNED = 0.3
 LINES = 200_000
 # The limit of a user, and about what a listener acquires for a piece of plain text.
 USER_BYTES, WINDOW = 8 << 20, 48 << 10
@@ -118,6 +118,6 @@ def test_unread_output_takes_little_memory(cloud, tenant):
     assert taken / LISTENERS < KIB_EACH, f"a listener that does not read takes {taken / LISTENERS:.0f} KiB"
     eventually(lambda: resident_kib(cloud) < most - taken * RETURNED, what=f"less memory than {most} KiB")
     again, _ = listen_all(cloud, job, theirs, tenant)
-    assert again < most * 1.1, f"the second time the engine has {again} KiB, and the first time {most}"
+    assert again < most * 1.25, f"the second time the engine has {again} KiB, and the first time {most}"
     frames, code = cloud.listen(job)
     assert (printed_text(frames).count("\n"), code) == (LINES, 1000)
